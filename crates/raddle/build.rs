@@ -11,7 +11,7 @@ use std::process::Command;
 /// The crates of the library.
 const PARTS: [&str; 9] = [
     "sys",
-    "context",
+    "arch",
     "sched",
     "inspect",
     "engine",

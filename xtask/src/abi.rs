@@ -26,7 +26,7 @@ const LIST_HEAD: &str = "\
 type Exports = BTreeMap<String, String>;
 
 /// Runs the check; `update` writes the list first. Returns true when all agree.
-pub fn run(workspace: &Workspace, update: bool) -> Result<bool> {
+pub(crate) fn run(workspace: &Workspace, update: bool) -> Result<bool> {
     let library = c_library::build(workspace)?;
     let problems = problems(workspace, &library, update)?;
     for problem in &problems {

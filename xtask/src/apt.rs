@@ -11,17 +11,17 @@ use crate::shell;
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
 /// One source of an archive: its kind (`deb`, `deb-src`), address, and suite.
-pub type Source<'a> = (&'a str, &'a str, &'a str);
+pub(crate) type Source<'a> = (&'a str, &'a str, &'a str);
 
 /// apt with a folder of its own below the target folder.
-pub struct Apt {
+pub(crate) struct Apt {
     configuration: PathBuf,
     packages: PathBuf,
 }
 
 impl Apt {
     /// Writes the configuration and fetches the lists of the archive's `main`.
-    pub fn update(folder: &Path, sources: &[Source<'_>]) -> Result<Apt> {
+    pub(crate) fn update(folder: &Path, sources: &[Source<'_>]) -> Result<Apt> {
         ensure!(
             Path::new(KEYRING).is_file(),
             "{KEYRING} is not there: install debian-archive-keyring"
@@ -52,13 +52,13 @@ impl Apt {
     }
 
     /// Downloads a binary package, `NAME` or `NAME=VERSION`, and unpacks it below `root`.
-    pub fn unpack(&self, package: &str, root: &Path) -> Result<()> {
+    pub(crate) fn unpack(&self, package: &str, root: &Path) -> Result<()> {
         let _ = fs::remove_dir_all(root);
         self.add(package, root)
     }
 
     /// Downloads a binary package and unpacks it below `root`, beside what is there.
-    pub fn add(&self, package: &str, root: &Path) -> Result<()> {
+    pub(crate) fn add(&self, package: &str, root: &Path) -> Result<()> {
         let name = package.split('=').next().unwrap_or(package);
         let folder = self.packages.join(name);
         let _ = fs::remove_dir_all(&folder);
@@ -74,7 +74,7 @@ impl Apt {
 
     /// Downloads a source package, `NAME=VERSION`, and unpacks it, with Debian's patches, below
     /// `root`. Returns the folder of the source.
-    pub fn unpack_source(&self, package: &str, root: &Path) -> Result<PathBuf> {
+    pub(crate) fn unpack_source(&self, package: &str, root: &Path) -> Result<PathBuf> {
         let _ = fs::remove_dir_all(root);
         fs::create_dir_all(root)?;
         self.get(root, &["source", package])?;
@@ -84,7 +84,7 @@ impl Apt {
 
     /// Downloads the upstream archive of a source package, `NAME=VERSION`, and unpacks it below
     /// `root`. Returns the folder of the source.
-    pub fn unpack_upstream(&self, package: &str, root: &Path) -> Result<PathBuf> {
+    pub(crate) fn unpack_upstream(&self, package: &str, root: &Path) -> Result<PathBuf> {
         let _ = fs::remove_dir_all(root);
         fs::create_dir_all(root)?;
         self.get(root, &["source", "--tar-only", package])?;
@@ -96,7 +96,7 @@ impl Apt {
     }
 
     /// Returns the packages that `package` depends on.
-    pub fn dependencies(&self, package: &str) -> Result<Vec<String>> {
+    pub(crate) fn dependencies(&self, package: &str) -> Result<Vec<String>> {
         let mut command = Command::new("apt-cache");
         command.env("APT_CONFIG", &self.configuration);
         let output = command.args(["depends", package]).output()?;

@@ -17,9 +17,9 @@ use anyhow::{Context, Result, ensure};
 use crate::shell;
 use crate::workspace::Workspace;
 
-pub const PACKAGE: &str = "raddle-c";
+pub(crate) const PACKAGE: &str = "raddle-c";
 /// The first header is included by the others.
-pub const HEADERS: [&str; 5] = [
+pub(crate) const HEADERS: [&str; 5] = [
     "include/raddle.h",
     "include/raddle_engine.h",
     "include/raddle_fiber.h",
@@ -27,13 +27,13 @@ pub const HEADERS: [&str; 5] = [
     "include/raddle_ums.h",
 ];
 /// The form of policies, which plug-ins of `raddle run` have, too.
-pub const POLICY_HEADER: &str = "crates/raddle-interface/include/raddle_policy.h";
+pub(crate) const POLICY_HEADER: &str = "crates/raddle-interface/include/raddle_policy.h";
 /// The prefix of each name.
-pub const PREFIX: &str = "raddle_";
+pub(crate) const PREFIX: &str = "raddle_";
 const PROFILE: &str = "c-library";
 
 /// The library's files.
-pub struct CLibrary {
+pub(crate) struct CLibrary {
     pub shared: PathBuf,
     pub archive: PathBuf,
     pub version: String,
@@ -42,7 +42,7 @@ pub struct CLibrary {
 impl CLibrary {
     /// Returns the name that programs ask ld.so for. Before 1.0 a minor version may break
     /// compatibility, which shows in its symbols' version.
-    pub fn soname(&self) -> String {
+    pub(crate) fn soname(&self) -> String {
         format!(
             "libraddle.so.{}",
             self.version.split('.').next().unwrap_or("0")
@@ -50,18 +50,18 @@ impl CLibrary {
     }
 
     /// Returns the installed file's name.
-    pub fn file_name(&self) -> String {
+    pub(crate) fn file_name(&self) -> String {
         format!("libraddle.so.{}", self.version)
     }
 }
 
 /// Returns a file of the package.
-pub fn source(workspace: &Workspace, file: &str) -> PathBuf {
+pub(crate) fn source(workspace: &Workspace, file: &str) -> PathBuf {
     workspace.root.join("crates").join(PACKAGE).join(file)
 }
 
 /// Builds both libraries.
-pub fn build(workspace: &Workspace) -> Result<CLibrary> {
+pub(crate) fn build(workspace: &Workspace) -> Result<CLibrary> {
     let cargo = &mut shell::cargo(&workspace.root);
     shell::run(cargo.args(["build", "--profile", PROFILE, "--package", PACKAGE]))?;
     let package = workspace.package(PACKAGE).context("there is no raddle-c")?;
@@ -119,13 +119,13 @@ fn link(workspace: &Workspace, object: &Path, library: &CLibrary) -> Result<()> 
 }
 
 /// The text of all headers.
-pub fn headers(workspace: &Workspace) -> Result<String> {
+pub(crate) fn headers(workspace: &Workspace) -> Result<String> {
     let text = |name: &&str| Ok(fs::read_to_string(source(workspace, name))?);
     HEADERS.iter().map(text).collect()
 }
 
 /// The functions that the headers declare.
-pub fn declared_names(workspace: &Workspace) -> Result<Vec<String>> {
+pub(crate) fn declared_names(workspace: &Workspace) -> Result<Vec<String>> {
     let headers = headers(workspace)?;
     Ok(prototypes(&headers)
         .iter()
@@ -134,7 +134,7 @@ pub fn declared_names(workspace: &Workspace) -> Result<Vec<String>> {
 }
 
 /// The headers' prototypes, each on one line, in the order of their names.
-pub fn prototypes(header: &str) -> Vec<String> {
+pub(crate) fn prototypes(header: &str) -> Vec<String> {
     let starts = header.split("\nRADDLE_API ").skip(1);
     let mut found: Vec<_> = starts
         .filter_map(|text| text.split_once(';'))
@@ -145,7 +145,7 @@ pub fn prototypes(header: &str) -> Vec<String> {
 }
 
 /// The function's name in a prototype.
-pub fn name(prototype: &str) -> &str {
+pub(crate) fn name(prototype: &str) -> &str {
     let before = prototype.split('(').next().unwrap_or_default();
     before.rsplit([' ', '*']).next().unwrap_or_default()
 }

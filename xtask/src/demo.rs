@@ -39,7 +39,7 @@ enum Mode {
 type Figure = Result<f64, String>;
 
 /// Prints the table. Returns false when a run gave no figure.
-pub fn run(workspace: &Workspace) -> Result<bool> {
+pub(crate) fn run(workspace: &Workspace) -> Result<bool> {
     workspace.build_release()?;
     let folder = workspace.target.join("demo");
     fs::create_dir_all(&folder)?;

@@ -20,12 +20,12 @@ const CHECKS: [&str; 3] = ["bans", "licenses", "sources"];
 const ADVISORIES: &str = "advisories";
 
 /// The path of cargo-deny, once it is installed.
-pub fn program(target: &Path) -> PathBuf {
+pub(crate) fn program(target: &Path) -> PathBuf {
     target.join("tools/bin/cargo-deny")
 }
 
 /// Builds cargo-deny, unoptimised: a check takes seconds either way.
-pub fn install(target: &Path) -> Result<()> {
+pub(crate) fn install(target: &Path) -> Result<()> {
     let wanted = format!("cargo-deny@{VERSION}");
     shell::run(
         shell::cargo(Path::new("."))
@@ -36,7 +36,7 @@ pub fn install(target: &Path) -> Result<()> {
 }
 
 /// Runs the checks.
-pub fn lane(workspace: &Workspace) -> Result<lanes::Outcome> {
+pub(crate) fn lane(workspace: &Workspace) -> Result<lanes::Outcome> {
     let program = program(&workspace.target);
     if !program.is_file() {
         let why = "cargo-deny is missing: cargo xtask deps installs it";

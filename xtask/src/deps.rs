@@ -120,7 +120,7 @@ const EMULATOR: &[Dependency] = &[
 ];
 
 /// Checks that the emulator of other kernels is present; installs it if `install` allows.
-pub fn ensure_emulator(target: &Path, install: bool) -> Result<()> {
+pub(crate) fn ensure_emulator(target: &Path, install: bool) -> Result<()> {
     let missing = || absent(EMULATOR, target);
     if install && !missing().is_empty() {
         apt_install(&missing());
@@ -136,7 +136,7 @@ pub fn ensure_emulator(target: &Path, install: bool) -> Result<()> {
 
 /// Prints the lanes' packages and which are present; installs the rest if `install` allows. Returns
 /// how many are missing. `target` is the folder for packages that aren't installed for all.
-pub fn ensure(target: &Path, install: bool) -> usize {
+pub(crate) fn ensure(target: &Path, install: bool) -> usize {
     let mut missing = missing(target);
     for dependency in DEPENDENCIES {
         let absent = missing

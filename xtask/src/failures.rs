@@ -11,14 +11,14 @@ static KEPT: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 /// Reads one command's output: the sections in which test harnesses report failures.
 #[derive(Default)]
-pub struct Failures {
+pub(crate) struct Failures {
     told: Vec<String>,
     last: Vec<String>,
     in_section: bool,
 }
 
 impl Failures {
-    pub fn read(&mut self, line: &str) {
+    pub(crate) fn read(&mut self, line: &str) {
         if line.starts_with("running ") {
             self.last.clear();
         }
@@ -34,7 +34,7 @@ impl Failures {
     }
 
     /// Keeps the sections of a command with a failed case, or its last lines if it has none.
-    pub fn keep(self) {
+    pub(crate) fn keep(self) {
         let lines = if self.told.is_empty() {
             self.last
         } else {
@@ -46,7 +46,7 @@ impl Failures {
 }
 
 /// Prints the kept lines.
-pub fn print_kept() {
+pub(crate) fn print_kept() {
     let kept = KEPT.lock().expect("nobody panics with the lock");
     if !kept.is_empty() {
         println!("--- what failed\n{}", kept.join("\n"));

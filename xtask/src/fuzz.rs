@@ -16,7 +16,7 @@ const PACKAGE: &str = "raddle-fuzz";
 const NOT_CONTAINED: i32 = 77;
 
 /// Runs a campaign, or what the arguments ask for.
-pub fn run(workspace: &Workspace, what: &str, arguments: &[String]) -> Result<bool> {
+pub(crate) fn run(workspace: &Workspace, what: &str, arguments: &[String]) -> Result<bool> {
     ensure!(
         what == "calls",
         "there is nothing to fuzz that is called {what}: say calls"
@@ -25,7 +25,7 @@ pub fn run(workspace: &Workspace, what: &str, arguments: &[String]) -> Result<bo
 }
 
 /// The corpus: cases that were faults once.
-pub fn run_short(workspace: &Workspace) -> Result<Outcome> {
+pub(crate) fn run_short(workspace: &Workspace) -> Result<Outcome> {
     let mut tally = Tally::default();
     let mut command = command(workspace)?;
     command.args(["--calls", "0", "--shrink", "3"]);

@@ -20,7 +20,7 @@ const LIBRARIES: &str = "usr/lib/x86_64-linux-gnu";
 
 /// Fetches the glibc of `suite`, unless a `folder` with its libraries is given, and runs the tests
 /// on C and C++ programs with it.
-pub fn run(workspace: &Workspace, suite: &str, folder: Option<PathBuf>) -> Result<bool> {
+pub(crate) fn run(workspace: &Workspace, suite: &str, folder: Option<PathBuf>) -> Result<bool> {
     let folder = match folder {
         Some(folder) => folder,
         None => fetch(&workspace.target.join("glibc").join(suite), suite)?,

@@ -37,7 +37,7 @@ const PACKAGING: [(&str, &str); 3] = [
 const PROGRAM_MODE: u32 = 0o755;
 const DATA_MODE: u32 = 0o644;
 
-pub fn run(workspace: &Workspace, prefix: &Path, destdir: &str) -> Result<()> {
+pub(crate) fn run(workspace: &Workspace, prefix: &Path, destdir: &str) -> Result<()> {
     ensure!(
         prefix.is_absolute(),
         "PREFIX is {}: give an absolute path",

@@ -22,7 +22,7 @@ struct Lane {
 }
 
 /// The outcome of a lane.
-pub enum Outcome {
+pub(crate) enum Outcome {
     Ran(Tally),
     Skipped(String),
 }
@@ -88,12 +88,12 @@ const API_CARRIERS: [&str; 3] = ["1", "2", "3"];
 const REAL: &str = "raddle-tests";
 
 /// Optimised test code without the release's slow linking, which only installed files need.
-pub const QUICK_RELEASE: [(&str, &str); 2] = [
+pub(crate) const QUICK_RELEASE: [(&str, &str); 2] = [
     ("CARGO_PROFILE_RELEASE_LTO", "off"),
     ("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16"),
 ];
 
-pub fn check_names(names: &[String]) -> Result<()> {
+pub(crate) fn check_names(names: &[String]) -> Result<()> {
     for name in names {
         if !LANES.iter().any(|lane| lane.name == name) {
             let known: Vec<_> = LANES.iter().map(|lane| lane.name).collect();
@@ -105,7 +105,11 @@ pub fn check_names(names: &[String]) -> Result<()> {
 
 /// Runs the lanes named, or all but chaos; prints the sum last. Returns true when nothing failed.
 /// In CI each missing package is a failed case: the tests that need it did not run.
-pub fn run(workspace: &Workspace, names: &[String], packages_missing: usize) -> Result<bool> {
+pub(crate) fn run(
+    workspace: &Workspace,
+    names: &[String],
+    packages_missing: usize,
+) -> Result<bool> {
     let wanted = |lane: &&Lane| match names {
         [] => lane.name != CHAOS,
         _ => names.iter().any(|name| name == lane.name),
@@ -172,9 +176,10 @@ fn fmt(workspace: &Workspace) -> Result<Outcome> {
     for package in &workspace.packages {
         let mut command = shell::cargo(&workspace.root);
         let command = command.args(["fmt", "--package", &package.name, "--check"]);
-        match command.status()?.success() {
-            true => tally.passed += 1,
-            false => tally.failed += 1,
+        if command.status()?.success() {
+            tally.passed += 1
+        } else {
+            tally.failed += 1
         }
     }
     Ok(Outcome::Ran(tally))
@@ -186,16 +191,15 @@ fn doc(workspace: &Workspace) -> Result<Outcome> {
     for package in &workspace.packages {
         let mut command = shell::cargo(&workspace.root);
         command.args(["doc", "--no-deps", "--quiet", "--package", &package.name]);
-        match command
+        if command
             .env("RUSTDOCFLAGS", "-D warnings")
             .status()?
             .success()
         {
-            true => tally.passed += 1,
-            false => {
-                println!("{}: its documentation is not clean", package.name);
-                tally.failed += 1;
-            }
+            tally.passed += 1
+        } else {
+            println!("{}: its documentation is not clean", package.name);
+            tally.failed += 1;
         }
     }
     Ok(Outcome::Ran(tally))
@@ -388,9 +392,10 @@ fn real(workspace: &Workspace) -> Result<Outcome> {
 /// ABI is unchanged.
 fn c_api(workspace: &Workspace) -> Result<Outcome> {
     let mut tally = Tally::default();
-    match abi::run(workspace, false)? {
-        true => tally.passed += 1,
-        false => tally.failed += 1,
+    if abi::run(workspace, false)? {
+        tally.passed += 1
+    } else {
+        tally.failed += 1
     }
     let prefix = workspace.target.join("c-api");
     install::run(workspace, &prefix, "")?;
@@ -457,7 +462,7 @@ fn real_with(
 }
 
 /// Tests on C and C++ programs that are linked with the glibc of `folder`.
-pub fn with_glibc(workspace: &Workspace, folder: &Path) -> Result<bool> {
+pub(crate) fn with_glibc(workspace: &Workspace, folder: &Path) -> Result<bool> {
     workspace.build_release()?;
     let tally = cargo_test(workspace, shell::cargo(&workspace.root), |command| {
         let command = command

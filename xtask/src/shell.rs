@@ -7,7 +7,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use anyhow::{Context, Result, ensure};
 
 /// Returns the Cargo that runs this program, in `folder`.
-pub fn cargo(folder: &Path) -> Command {
+pub(crate) fn cargo(folder: &Path) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(program);
     command.current_dir(folder);
@@ -15,7 +15,7 @@ pub fn cargo(folder: &Path) -> Command {
 }
 
 /// Echoes and runs `command`; anything but success is an error that names it.
-pub fn run(command: &mut Command) -> Result<()> {
+pub(crate) fn run(command: &mut Command) -> Result<()> {
     echo(command);
     let status = command
         .status()
@@ -25,7 +25,7 @@ pub fn run(command: &mut Command) -> Result<()> {
 }
 
 /// Echoes and runs `command`, giving each line of its standard output to `each`.
-pub fn stream(command: &mut Command, mut each: impl FnMut(&str)) -> Result<ExitStatus> {
+pub(crate) fn stream(command: &mut Command, mut each: impl FnMut(&str)) -> Result<ExitStatus> {
     echo(command);
     let mut child = command
         .stdout(Stdio::piped())
@@ -42,7 +42,7 @@ pub fn stream(command: &mut Command, mut each: impl FnMut(&str)) -> Result<ExitS
 }
 
 /// Returns the first file called `name` in PATH or in the folders for administrators' programs.
-pub fn find(name: &str) -> Option<PathBuf> {
+pub(crate) fn find(name: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let administrators = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
     std::env::split_paths(&path)

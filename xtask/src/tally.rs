@@ -2,25 +2,25 @@
 
 /// The cases of one lane.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Tally {
+pub(crate) struct Tally {
     pub passed: u64,
     pub failed: u64,
     pub ignored: u64,
 }
 
 impl Tally {
-    pub fn cases(self) -> u64 {
+    pub(crate) fn cases(self) -> u64 {
         self.passed + self.failed
     }
 
-    pub fn add(&mut self, other: Tally) {
+    pub(crate) fn add(&mut self, other: Tally) {
         self.passed += other.passed;
         self.failed += other.failed;
         self.ignored += other.ignored;
     }
 
     /// A program that failed without naming a failed case (it crashed, or did not build) is one.
-    pub fn note_exit(&mut self, success: bool) {
+    pub(crate) fn note_exit(&mut self, success: bool) {
         if !success && self.failed == 0 {
             self.failed = 1;
         }
@@ -28,7 +28,7 @@ impl Tally {
 }
 
 /// Reads `test result: ok. 3 passed; 0 failed; 1 ignored; ...`; `None` for any other line.
-pub fn parse_result_line(line: &str) -> Option<Tally> {
+pub(crate) fn parse_result_line(line: &str) -> Option<Tally> {
     let (_, counts) = line
         .trim()
         .strip_prefix("test result: ")?

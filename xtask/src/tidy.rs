@@ -17,9 +17,11 @@ mod elf;
 mod forks;
 mod glossary;
 mod links;
+mod modules;
 mod paths;
 mod persons;
 mod ratchet;
+mod rooms;
 mod sizes;
 mod tree;
 
@@ -33,7 +35,7 @@ use tree::Tree;
 
 /// One fault, and its place.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Violation {
+pub(crate) struct Violation {
     pub place: String,
     pub what: String,
 }
@@ -54,7 +56,7 @@ impl fmt::Display for Violation {
 }
 
 /// The findings of one check.
-pub struct Findings {
+pub(crate) struct Findings {
     /// How many things were checked: a check that looks at nothing has failed.
     pub looked_at: usize,
     pub violations: Vec<Violation>,
@@ -70,6 +72,8 @@ type Check = fn(&Subject<'_>) -> Result<Findings>;
 
 const CHECKS: &[(&str, Check)] = &[
     ("dependency directions", arrows::check),
+    ("directions between rooms", rooms::check),
+    ("module files", modules::check),
     ("lints inherited", arrows::check_lints),
     ("file sizes", sizes::check_files),
     ("function sizes", sizes::check_functions),
@@ -77,6 +81,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("persons in comments", persons::check),
     ("glossary: terms used", glossary::check_terms),
     ("glossary: banned synonyms", glossary::check_banned),
+    ("glossary: homonyms", glossary::check_homonyms),
     ("absolute paths", paths::check),
     ("links", links::check),
     ("addresses of the program", addresses::check),
@@ -88,17 +93,17 @@ const CHECKS: &[(&str, Check)] = &[
 ];
 
 /// The outcome of all checks: a case is a check.
-pub struct Report {
+pub(crate) struct Report {
     checks_passed: u64,
     checks_failed: u64,
 }
 
 impl Report {
-    pub fn is_clean(&self) -> bool {
+    pub(crate) fn is_clean(&self) -> bool {
         self.checks_failed == 0
     }
 
-    pub fn tally(&self) -> Tally {
+    pub(crate) fn tally(&self) -> Tally {
         Tally {
             passed: self.checks_passed,
             failed: self.checks_failed,
@@ -108,7 +113,7 @@ impl Report {
 }
 
 /// Runs every check and prints what each found.
-pub fn run(workspace: &Workspace) -> Result<Report> {
+pub(crate) fn run(workspace: &Workspace) -> Result<Report> {
     let subject = Subject {
         workspace,
         tree: Tree::load(&workspace.root)?,
@@ -148,7 +153,7 @@ fn problems(findings: Result<Findings>) -> Vec<Violation> {
 }
 
 /// Lowers recorded numbers to today's.
-pub fn update(workspace: &Workspace) -> Result<()> {
+pub(crate) fn update(workspace: &Workspace) -> Result<()> {
     ratchet::update(&Tree::load(&workspace.root)?, &workspace.root)
 }
 
@@ -172,6 +177,8 @@ mod tests {
 
     real_tree! {
         tree_dependencies_point_down: arrows::check;
+        tree_rooms_point_down: rooms::check;
+        tree_has_one_style_of_modules: modules::check;
         tree_crates_inherit_the_lints: arrows::check_lints;
         tree_files_are_small: sizes::check_files;
         tree_functions_fit_a_screen: sizes::check_functions;
@@ -179,6 +186,7 @@ mod tests {
         tree_speaks_of_no_more_persons: persons::check;
         tree_uses_every_term_it_defines: glossary::check_terms;
         tree_has_no_banned_synonym: glossary::check_banned;
+        tree_names_no_item_by_a_homonym: glossary::check_homonyms;
         tree_has_no_absolute_path: paths::check;
         tree_links_lead_somewhere: links::check;
         tree_reaches_the_programs_memory_in_one_way: addresses::check;

@@ -9,7 +9,7 @@ use crate::shell;
 
 /// The workspace as `cargo metadata` describes it.
 #[derive(Deserialize)]
-pub struct Workspace {
+pub(crate) struct Workspace {
     #[serde(rename = "workspace_root")]
     pub root: PathBuf,
     #[serde(rename = "target_directory")]
@@ -18,7 +18,7 @@ pub struct Workspace {
 }
 
 #[derive(Deserialize)]
-pub struct Package {
+pub(crate) struct Package {
     pub name: String,
     pub version: String,
     pub manifest_path: PathBuf,
@@ -27,7 +27,7 @@ pub struct Package {
 }
 
 #[derive(Deserialize)]
-pub struct Dependency {
+pub(crate) struct Dependency {
     pub name: String,
     /// `None` for a normal dependency, else `dev` or `build`.
     pub kind: Option<String>,
@@ -36,14 +36,14 @@ pub struct Dependency {
 }
 
 #[derive(Deserialize)]
-pub struct Target {
+pub(crate) struct Target {
     pub name: String,
     pub kind: Vec<String>,
 }
 
 impl Workspace {
     /// Asks `cargo metadata`, without resolving dependencies: it needs no network.
-    pub fn load() -> Result<Workspace> {
+    pub(crate) fn load() -> Result<Workspace> {
         let output = shell::cargo(&manifest_folder())
             .args(["metadata", "--no-deps", "--format-version", "1"])
             .stderr(std::process::Stdio::inherit())
@@ -57,18 +57,18 @@ impl Workspace {
         serde_json::from_slice(&output.stdout).context("cargo metadata printed something else")
     }
 
-    pub fn package(&self, name: &str) -> Option<&Package> {
+    pub(crate) fn package(&self, name: &str) -> Option<&Package> {
         self.packages.iter().find(|package| package.name == name)
     }
 
     /// Returns whether `package` has the integration test `test`.
-    pub fn has_test(&self, package: &str, test: &str) -> bool {
+    pub(crate) fn has_test(&self, package: &str, test: &str) -> bool {
         self.package(package)
             .is_some_and(|package| package.tests().any(|name| name == test))
     }
 
     /// Builds the command and the preloaded library as they are installed.
-    pub fn build_release(&self) -> Result<()> {
+    pub(crate) fn build_release(&self) -> Result<()> {
         let packages = ["--package", "raddle-cli", "--package", "raddle-preload"];
         shell::run(
             shell::cargo(&self.root)
@@ -78,7 +78,7 @@ impl Workspace {
     }
 
     /// Builds an example beside the command, where the command looks for it.
-    pub fn build_example(&self, package: &str, example: &str) -> Result<()> {
+    pub(crate) fn build_example(&self, package: &str, example: &str) -> Result<()> {
         shell::run(
             shell::cargo(&self.root)
                 .args(["build", "--release", "--package", package])
@@ -86,29 +86,29 @@ impl Workspace {
         )
     }
 
-    pub fn raddle(&self) -> PathBuf {
+    pub(crate) fn raddle(&self) -> PathBuf {
         self.target.join("release/raddle")
     }
 
-    pub fn preload(&self, profile: &str) -> PathBuf {
+    pub(crate) fn preload(&self, profile: &str) -> PathBuf {
         self.target.join(profile).join("libraddle_preload.so")
     }
 }
 
 impl Package {
     /// The names of the integration tests.
-    pub fn tests(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn tests(&self) -> impl Iterator<Item = &str> {
         self.targets
             .iter()
             .filter(|target| target.is("test"))
             .map(|target| target.name.as_str())
     }
 
-    pub fn has_library(&self) -> bool {
+    pub(crate) fn has_library(&self) -> bool {
         self.targets.iter().any(|target| target.is("lib"))
     }
 
-    pub fn folder(&self) -> &Path {
+    pub(crate) fn folder(&self) -> &Path {
         self.manifest_path.parent().unwrap_or(&self.manifest_path)
     }
 }
@@ -121,7 +121,7 @@ impl Target {
 
 /// Returns whether this is continuous integration, which sets `CI=true`; nothing may be skipped
 /// there.
-pub fn in_ci() -> bool {
+pub(crate) fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|value| value == "true")
 }
 

@@ -17,7 +17,7 @@
 #![no_std]
 
 #[cfg(target_arch = "x86_64")]
-#[path = "x86_64/mod.rs"]
-mod arch;
+mod x86_64;
 
-pub use arch::*;
+#[cfg(target_arch = "x86_64")]
+pub use x86_64::*;

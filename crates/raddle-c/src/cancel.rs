@@ -17,7 +17,7 @@ fn source(cancel: u64) -> Result<(Handle<CancelSource>, Arc<CancelSource>), Errn
 }
 
 /// Returns the token of a request; 0 names none, which is never cancelled.
-pub fn token(cancel: u64) -> Result<Option<CancelToken>, Errno> {
+pub(crate) fn token(cancel: u64) -> Result<Option<CancelToken>, Errno> {
     match cancel {
         0 => Ok(None),
         cancel => Ok(Some(source(cancel)?.1.token())),
@@ -25,7 +25,7 @@ pub fn token(cancel: u64) -> Result<Option<CancelToken>, Errno> {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_cancel_create(cancel: Out<u64>) -> c_int {
+pub(crate) extern "C" fn raddle_cancel_create(cancel: Out<u64>) -> c_int {
     guard(|| {
         let place = cancel.required()?;
         place.put(SOURCES.insert(CancelSource::new())?.to_bits());
@@ -34,32 +34,36 @@ pub extern "C" fn raddle_cancel_create(cancel: Out<u64>) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_cancel_request(cancel: u64) -> c_int {
-    guard(|| match source(cancel)?.1.cancel() {
-        true => Ok(0),
-        false => Err(Errno(libc::EALREADY)),
-    })
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn raddle_cancel_is_requested(cancel: u64) -> c_int {
-    guard(|| Ok(source(cancel)?.1.is_cancelled().into()))
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn raddle_cancel_wait_for(cancel: u64, timeout_ns: i64) -> c_int {
+pub(crate) extern "C" fn raddle_cancel_request(cancel: u64) -> c_int {
     guard(|| {
-        let timeout = u64::try_from(timeout_ns).map_err(|_| Errno(libc::EINVAL))?;
-        let token = source(cancel)?.1.token(); // the handle may be freed meanwhile
-        match token.wait_timeout(Duration::from_nanos(timeout)) {
-            true => Ok(0),
-            false => Err(Errno(libc::ETIMEDOUT)),
+        if source(cancel)?.1.cancel() {
+            Ok(0)
+        } else {
+            Err(Errno(libc::EALREADY))
         }
     })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_cancel_then(
+pub(crate) extern "C" fn raddle_cancel_is_requested(cancel: u64) -> c_int {
+    guard(|| Ok(source(cancel)?.1.is_cancelled().into()))
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn raddle_cancel_wait_for(cancel: u64, timeout_ns: i64) -> c_int {
+    guard(|| {
+        let timeout = u64::try_from(timeout_ns).map_err(|_| Errno(libc::EINVAL))?;
+        let token = source(cancel)?.1.token(); // the handle may be freed meanwhile
+        if token.wait_timeout(Duration::from_nanos(timeout)) {
+            Ok(0)
+        } else {
+            Err(Errno(libc::ETIMEDOUT))
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn raddle_cancel_then(
     cancel: u64,
     listen: Option<Listen>,
     argument: Value,
@@ -77,6 +81,6 @@ pub extern "C" fn raddle_cancel_then(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_cancel_free(cancel: u64) -> c_int {
+pub(crate) extern "C" fn raddle_cancel_free(cancel: u64) -> c_int {
     guard(|| done(SOURCES.remove(source(cancel)?.0)))
 }

@@ -16,10 +16,10 @@ use std::time::Duration;
 const LAST_ERRNO: c_int = 4095;
 
 /// An end: 0 or an errno, and the value.
-pub type End = (c_int, Value);
+pub(crate) type End = (c_int, Value);
 
 /// A listener of C's: gets its argument, the status and the value.
-pub type Listen = unsafe extern "C-unwind" fn(*mut c_void, c_int, *mut c_void);
+pub(crate) type Listen = unsafe extern "C-unwind" fn(*mut c_void, c_int, *mut c_void);
 
 /// A waiter that is notified of the end.
 enum Waiter {
@@ -28,7 +28,7 @@ enum Waiter {
 }
 
 /// Calls a listener with an end.
-pub fn tell(listen: Listen, argument: Value, (status, value): End) {
+pub(crate) fn tell(listen: Listen, argument: Value, (status, value): End) {
     // SAFETY: C promises that the function may be called with these arguments, on any thread.
     unsafe { listen(argument.0, -status, value.0) }
 }
@@ -55,7 +55,7 @@ enum State {
 }
 
 /// The state of a completion, which a handle names.
-pub struct Completion(Mutex<State>);
+pub(crate) struct Completion(Mutex<State>);
 
 static COMPLETIONS: LazyLock<Table<Completion>> = LazyLock::new(Table::new);
 
@@ -65,7 +65,7 @@ impl Completion {
     }
 
     /// Ends the completion and notifies all waiters. `EALREADY` if it has ended before.
-    pub fn finish(&self, status: c_int, value: Value) -> Answer {
+    pub(crate) fn finish(&self, status: c_int, value: Value) -> Answer {
         let end = (status, value);
         let mut state = self.lock();
         let State::Pending(waiters) = &mut *state else {
@@ -124,14 +124,14 @@ impl Completion {
 }
 
 /// Makes a completion that has not ended.
-pub fn create() -> Result<(Handle<Completion>, Arc<Completion>), Errno> {
+pub(crate) fn create() -> Result<(Handle<Completion>, Arc<Completion>), Errno> {
     let completion = Arc::new(Completion(Mutex::new(State::Pending(Vec::new()))));
     let handle = COMPLETIONS.insert_arc(Arc::clone(&completion))?;
     Ok((handle, completion))
 }
 
 /// Frees the handle; waits end with ECANCELED.
-pub fn free(handle: Handle<Completion>) -> Answer {
+pub(crate) fn free(handle: Handle<Completion>) -> Answer {
     let completion = COMPLETIONS.get(handle)?;
     COMPLETIONS.remove(handle)?;
     let _ = completion.finish(libc::ECANCELED, Value::NULL); // fails if it has ended before
@@ -153,7 +153,7 @@ fn answer((status, value): End, place: Out<*mut c_void>) -> Answer {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_completion_create(completion: Out<u64>) -> c_int {
+pub(crate) extern "C" fn raddle_completion_create(completion: Out<u64>) -> c_int {
     guard(|| {
         let place = completion.required()?;
         place.put(create()?.0.to_bits());
@@ -162,12 +162,12 @@ pub extern "C" fn raddle_completion_create(completion: Out<u64>) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_completion_set(completion: u64, value: Value) -> c_int {
+pub(crate) extern "C" fn raddle_completion_set(completion: u64, value: Value) -> c_int {
     guard(|| get(completion)?.finish(0, value))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_completion_fail(completion: u64, error: c_int) -> c_int {
+pub(crate) extern "C" fn raddle_completion_fail(completion: u64, error: c_int) -> c_int {
     guard(|| {
         let completion = get(completion)?;
         match error {
@@ -178,12 +178,12 @@ pub extern "C" fn raddle_completion_fail(completion: u64, error: c_int) -> c_int
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_completion_wait(completion: u64, value: Out<*mut c_void>) -> c_int {
+pub(crate) extern "C" fn raddle_completion_wait(completion: u64, value: Out<*mut c_void>) -> c_int {
     guard(|| answer(get(completion)?.wait(None)?, value))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_completion_wait_for(
+pub(crate) extern "C" fn raddle_completion_wait_for(
     completion: u64,
     timeout_ns: i64,
     value: Out<*mut c_void>,
@@ -196,7 +196,7 @@ pub extern "C" fn raddle_completion_wait_for(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_completion_poll(completion: u64, value: Out<*mut c_void>) -> c_int {
+pub(crate) extern "C" fn raddle_completion_poll(completion: u64, value: Out<*mut c_void>) -> c_int {
     guard(|| match get(completion)?.end() {
         Some(end) => answer(end, value),
         None => Err(Errno(libc::EAGAIN)),
@@ -204,7 +204,7 @@ pub extern "C" fn raddle_completion_poll(completion: u64, value: Out<*mut c_void
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_completion_then(
+pub(crate) extern "C" fn raddle_completion_then(
     completion: u64,
     listen: Option<Listen>,
     argument: Value,
@@ -220,7 +220,7 @@ pub extern "C" fn raddle_completion_then(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_completion_free(completion: u64) -> c_int {
+pub(crate) extern "C" fn raddle_completion_free(completion: u64) -> c_int {
     guard(|| {
         let handle = Handle::from_bits(completion).ok_or(Errno(libc::EBADF))?;
         done(free(handle))

@@ -23,7 +23,7 @@ const STUCK: c_int = 3;
 /// `raddle_engine_options`. Later versions append to it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct EngineOptions {
+pub(crate) struct EngineOptions {
     size: usize,
     name: *const c_char,
     policy: *const c_char,
@@ -40,7 +40,7 @@ unsafe impl options::Options for EngineOptions {
 /// `raddle_engine_counters`. Later versions append to it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct EngineCounters {
+pub(crate) struct EngineCounters {
     _size: usize,
     threads: u64,
     started: u64,
@@ -57,12 +57,12 @@ fn handle(engine: u64) -> Result<Handle<Engine>, Errno> {
 }
 
 /// Returns the engine that a handle names.
-pub fn named(engine: u64) -> Result<Engine, Errno> {
+pub(crate) fn named(engine: u64) -> Result<Engine, Errno> {
     Ok(Engine::clone(&*ENGINES.get(handle(engine)?)?))
 }
 
 /// Returns the built-in policy that C names; `None` for null.
-pub fn built_in(policy: *const c_char) -> Result<Option<BuiltIn>, Errno> {
+pub(crate) fn built_in(policy: *const c_char) -> Result<Option<BuiltIn>, Errno> {
     // SAFETY: C promises a string that ends, or null.
     let Some(policy) = (unsafe { name(policy) }) else {
         return Ok(None);
@@ -115,7 +115,7 @@ fn policy(table: NonNull<PolicyTable>) -> Result<TablePolicy, Errno> {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_engine_create(
+pub(crate) extern "C" fn raddle_engine_create(
     engine: Out<u64>,
     options: Option<NonNull<EngineOptions>>,
 ) -> c_int {
@@ -127,7 +127,7 @@ pub extern "C" fn raddle_engine_create(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_engine_shut_down(engine: u64) -> c_int {
+pub(crate) extern "C" fn raddle_engine_shut_down(engine: u64) -> c_int {
     guard(|| {
         named(engine)?.shut_down();
         Ok(0)
@@ -135,26 +135,27 @@ pub extern "C" fn raddle_engine_shut_down(engine: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_engine_wait(engine: u64, timeout_ns: i64) -> c_int {
+pub(crate) extern "C" fn raddle_engine_wait(engine: u64, timeout_ns: i64) -> c_int {
     guard(|| {
         let engine = named(engine)?;
         let Ok(timeout_ns) = u64::try_from(timeout_ns) else {
             return done(engine.wait());
         };
-        match engine.wait_timeout(Duration::from_nanos(timeout_ns))? {
-            true => Ok(0),
-            false => Err(Errno(libc::ETIMEDOUT)),
+        if engine.wait_timeout(Duration::from_nanos(timeout_ns))? {
+            Ok(0)
+        } else {
+            Err(Errno(libc::ETIMEDOUT))
         }
     })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_engine_set_share(engine: u64, percent: u32) -> c_int {
+pub(crate) extern "C" fn raddle_engine_set_share(engine: u64, percent: u32) -> c_int {
     guard(|| done(named(engine)?.set_cpu_share(share(percent))))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_engine_failure(engine: u64) -> c_int {
+pub(crate) extern "C" fn raddle_engine_failure(engine: u64) -> c_int {
     guard(|| {
         Ok(match named(engine)?.policy_failure() {
             None => 0,
@@ -166,7 +167,7 @@ pub extern "C" fn raddle_engine_failure(engine: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_engine_count(
+pub(crate) extern "C" fn raddle_engine_count(
     engine: u64,
     counters: Option<NonNull<EngineCounters>>,
 ) -> c_int {
@@ -188,6 +189,6 @@ pub extern "C" fn raddle_engine_count(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_engine_free(engine: u64) -> c_int {
+pub(crate) extern "C" fn raddle_engine_free(engine: u64) -> c_int {
     guard(|| done(ENGINES.remove(handle(engine)?)))
 }

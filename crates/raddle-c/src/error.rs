@@ -8,13 +8,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// An errno value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Errno(pub c_int);
+pub(crate) struct Errno(pub c_int);
 
 /// The result of a function of the ABI: a value that isn't negative, or an error.
-pub type Answer = Result<c_int, Errno>;
+pub(crate) type Answer = Result<c_int, Errno>;
 
 /// Runs a function of the ABI: no panic leaves it.
-pub fn guard(call: impl FnOnce() -> Answer) -> c_int {
+pub(crate) fn guard(call: impl FnOnce() -> Answer) -> c_int {
     // State that a panicking call leaves torn is behind poisoned locks.
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => value,
@@ -27,7 +27,7 @@ pub fn guard(call: impl FnOnce() -> Answer) -> c_int {
 }
 
 /// For functions that succeed without a value.
-pub fn done<T, E: Into<Errno>>(result: Result<T, E>) -> Answer {
+pub(crate) fn done<T, E: Into<Errno>>(result: Result<T, E>) -> Answer {
     result.map(|_| 0).map_err(Into::into)
 }
 

@@ -17,7 +17,7 @@ type Function = unsafe extern "C-unwind" fn(*mut c_void) -> *const CFiber;
 type Callback = unsafe extern "C-unwind" fn(*mut c_void);
 
 /// The type behind `raddle_fiber`.
-pub struct CFiber {
+pub(crate) struct CFiber {
     fiber: Fiber,
     is_first: bool,
     data: Value,
@@ -105,9 +105,10 @@ impl CFiber {
 /// Returns a fiber that C named, if it is the calling thread's.
 fn own(fiber: Option<&CFiber>) -> Result<&CFiber, Errno> {
     let fiber = fiber.ok_or(Errno(libc::EFAULT))?;
-    match fiber.thread == this_thread() {
-        true => Ok(fiber),
-        false => Err(Errno(libc::EPERM)),
+    if fiber.thread == this_thread() {
+        Ok(fiber)
+    } else {
+        Err(Errno(libc::EPERM))
     }
 }
 
@@ -117,7 +118,7 @@ fn current<'a>() -> Result<&'a CFiber, Errno> {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_fiber_convert(data: Value, to: Out<*const CFiber>) -> c_int {
+pub(crate) extern "C" fn raddle_fiber_convert(data: Value, to: Out<*const CFiber>) -> c_int {
     guard(|| {
         let to = to.required()?;
         let first = CFiber::add(fiber::convert_thread()?, true, data);
@@ -128,7 +129,7 @@ pub extern "C" fn raddle_fiber_convert(data: Value, to: Out<*const CFiber>) -> c
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_fiber_convert_back() -> c_int {
+pub(crate) extern "C" fn raddle_fiber_convert_back() -> c_int {
     guard(|| {
         let first: *const CFiber = current()?;
         fiber::convert_back()?;
@@ -156,7 +157,7 @@ fn run(function: Function, argument: Value) -> Fiber {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_fiber_create(
+pub(crate) extern "C" fn raddle_fiber_create(
     stack_size: usize,
     function: Option<Function>,
     argument: Value,
@@ -171,7 +172,7 @@ pub extern "C" fn raddle_fiber_create(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_fiber_switch(fiber: Option<&CFiber>) -> c_int {
+pub(crate) extern "C" fn raddle_fiber_switch(fiber: Option<&CFiber>) -> c_int {
     let switch = || -> Answer {
         let target = own(fiber)?;
         let this = from_ref(current()?);
@@ -182,7 +183,7 @@ pub extern "C" fn raddle_fiber_switch(fiber: Option<&CFiber>) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_fiber_delete(fiber: Option<&CFiber>) -> c_int {
+pub(crate) extern "C" fn raddle_fiber_delete(fiber: Option<&CFiber>) -> c_int {
     guard(|| {
         let target = own(fiber)?;
         let at = from_ref(target);
@@ -196,17 +197,17 @@ pub extern "C" fn raddle_fiber_delete(fiber: Option<&CFiber>) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_fiber_current() -> *const CFiber {
+pub(crate) extern "C" fn raddle_fiber_current() -> *const CFiber {
     CURRENT.get()
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_fiber_data(fiber: Option<&CFiber>) -> *mut c_void {
+pub(crate) extern "C" fn raddle_fiber_data(fiber: Option<&CFiber>) -> *mut c_void {
     fiber.map_or(null_mut(), |fiber| fiber.data.0)
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_fiber_has_ended(fiber: Option<&CFiber>) -> c_int {
+pub(crate) extern "C" fn raddle_fiber_has_ended(fiber: Option<&CFiber>) -> c_int {
     guard(|| Ok(c_int::from(own(fiber)?.fiber.has_ended())))
 }
 
@@ -233,7 +234,7 @@ fn find(keys: &[Key], id: u64) -> Result<&Key, Errno> {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_fls_alloc(callback: Option<Callback>, to: Out<u64>) -> c_int {
+pub(crate) extern "C" fn raddle_fls_alloc(callback: Option<Callback>, to: Out<u64>) -> c_int {
     static COUNT: Mutex<u64> = Mutex::new(0);
     guard(|| {
         let to = to.required()?;
@@ -257,7 +258,7 @@ pub extern "C" fn raddle_fls_alloc(callback: Option<Callback>, to: Out<u64>) -> 
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_fls_free(id: u64) -> c_int {
+pub(crate) extern "C" fn raddle_fls_free(id: u64) -> c_int {
     guard(|| {
         let mut keys = keys();
         let callback = find(&keys, id)?.callback;
@@ -282,7 +283,7 @@ pub extern "C" fn raddle_fls_free(id: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_fls_get(id: u64, to: Out<*mut c_void>) -> c_int {
+pub(crate) extern "C" fn raddle_fls_get(id: u64, to: Out<*mut c_void>) -> c_int {
     guard(|| {
         let (to, this) = (to.required()?, current()?);
         find(&keys(), id)?;
@@ -294,7 +295,7 @@ pub extern "C" fn raddle_fls_get(id: u64, to: Out<*mut c_void>) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_fls_set(id: u64, value: Value) -> c_int {
+pub(crate) extern "C" fn raddle_fls_set(id: u64, value: Value) -> c_int {
     guard(|| {
         let this = current()?;
         find(&keys(), id)?;

@@ -21,12 +21,12 @@ const PINNED: c_int = 1;
 const WEAK: c_int = 2;
 
 /// A value of C's, as long as a handle or a lookup keeps it.
-struct Kept {
+struct Stored {
     value: Value,
     release: Option<Release>,
 }
 
-impl Drop for Kept {
+impl Drop for Stored {
     fn drop(&mut self) {
         if let Some(release) = self.release {
             // SAFETY: C promises that the function may be called with the table's values, on any
@@ -38,7 +38,7 @@ impl Drop for Kept {
 
 /// A table of C's.
 struct Values {
-    table: Table<Kept>,
+    table: Table<Stored>,
     release: Option<Release>,
 }
 
@@ -49,13 +49,13 @@ fn values(table: u64) -> Result<Arc<Values>, Errno> {
     Ok(TABLES.get(handle)?)
 }
 
-fn named(handle: u64) -> Result<Handle<Kept>, Errno> {
+fn named(handle: u64) -> Result<Handle<Stored>, Errno> {
     Handle::from_bits(handle).ok_or(Errno(libc::EBADF))
 }
 
 impl Values {
     /// Returns the value of a handle of any kind.
-    fn get(&self, handle: Handle<Kept>) -> Result<Arc<Kept>, HandleError> {
+    fn get(&self, handle: Handle<Stored>) -> Result<Arc<Stored>, HandleError> {
         match self.table.get(handle) {
             Err(HandleError::WrongKind) => self.table.get_pinned(handle).map(Pin::into_inner),
             got => got,
@@ -64,7 +64,7 @@ impl Values {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_table_create(table: Out<u64>, release: Option<Release>) -> c_int {
+pub(crate) extern "C" fn raddle_table_create(table: Out<u64>, release: Option<Release>) -> c_int {
     guard(|| {
         let place = table.required()?;
         let table = Table::new();
@@ -74,7 +74,7 @@ pub extern "C" fn raddle_table_create(table: Out<u64>, release: Option<Release>)
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_table_free(table: u64) -> c_int {
+pub(crate) extern "C" fn raddle_table_free(table: u64) -> c_int {
     guard(|| {
         let handle = Handle::from_bits(table).ok_or(Errno(libc::EBADF))?;
         done(TABLES.remove(handle))
@@ -82,12 +82,12 @@ pub extern "C" fn raddle_table_free(table: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_table_count(table: u64) -> c_int {
+pub(crate) extern "C" fn raddle_table_count(table: u64) -> c_int {
     guard(|| Ok(values(table)?.table.count() as c_int))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_create(
+pub(crate) extern "C" fn raddle_handle_create(
     table: u64,
     kind: c_int,
     value: Value,
@@ -99,19 +99,19 @@ pub extern "C" fn raddle_handle_create(
         if kind != NORMAL && kind != PINNED {
             return Err(Errno(libc::EINVAL));
         }
-        let kept = Arc::new(Kept {
+        let stored = Arc::new(Stored {
             value,
             release: values.release,
         });
         let table = &values.table;
         let made = match kind {
-            NORMAL => table.insert_arc(Arc::clone(&kept)),
-            _ => table.insert_pinned(Pin::new(Arc::clone(&kept))),
+            NORMAL => table.insert_arc(Arc::clone(&stored)),
+            _ => table.insert_pinned(Pin::new(Arc::clone(&stored))),
         };
         match made {
             Ok(made) => place.put(made.to_bits()),
             Err(error) => {
-                std::mem::forget(kept); // the value stays C's
+                std::mem::forget(stored); // the value stays C's
                 return Err(error.into());
             }
         }
@@ -120,26 +120,31 @@ pub extern "C" fn raddle_handle_create(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_weak(table: u64, of: u64, owner: u32, handle: Out<u64>) -> c_int {
+pub(crate) extern "C" fn raddle_handle_weak(
+    table: u64,
+    of: u64,
+    owner: u32,
+    handle: Out<u64>,
+) -> c_int {
     guard(|| {
         let place = handle.required()?;
         let values = values(table)?;
-        let kept = values.get(named(of)?)?;
-        let weak = values.table.insert_weak(&kept, Owner::from_bits(owner))?;
+        let stored = values.get(named(of)?)?;
+        let weak = values.table.insert_weak(&stored, Owner::from_bits(owner))?;
         place.put(weak.to_bits());
         Ok(0)
     })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_keep(
+pub(crate) extern "C" fn raddle_handle_keep(
     table: u64,
     handle: u64,
-    kept: Out<u64>,
+    stored: Out<u64>,
     value: Out<*mut c_void>,
 ) -> c_int {
     guard(|| {
-        let place = kept.required()?;
+        let place = stored.required()?;
         let values = values(table)?;
         let target = values.get(named(handle)?)?;
         let address = target.value.0;
@@ -150,7 +155,7 @@ pub extern "C" fn raddle_handle_keep(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_with(
+pub(crate) extern "C" fn raddle_handle_with(
     table: u64,
     handle: u64,
     look: Option<Look>,
@@ -161,14 +166,18 @@ pub extern "C" fn raddle_handle_with(
         let look = look.ok_or(Errno(libc::EFAULT))?;
         let values = values(table)?;
         // SAFETY: C promises that the function may be called with these arguments.
-        let call = |kept: &Kept| unsafe { look(kept.value.0, argument.0) };
+        let call = |stored: &Stored| unsafe { look(stored.value.0, argument.0) };
         result.put(values.table.with(named(handle)?, call)?);
         Ok(0)
     })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_address(table: u64, handle: u64, value: Out<*mut c_void>) -> c_int {
+pub(crate) extern "C" fn raddle_handle_address(
+    table: u64,
+    handle: u64,
+    value: Out<*mut c_void>,
+) -> c_int {
     guard(|| {
         let place = value.required()?;
         let pinned = values(table)?.table.get_pinned(named(handle)?)?;
@@ -178,7 +187,7 @@ pub extern "C" fn raddle_handle_address(table: u64, handle: u64, value: Out<*mut
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_kind(table: u64, handle: u64) -> c_int {
+pub(crate) extern "C" fn raddle_handle_kind(table: u64, handle: u64) -> c_int {
     guard(|| -> Answer {
         Ok(match values(table)?.table.kind(named(handle)?)? {
             Kind::Normal => NORMAL,
@@ -189,12 +198,12 @@ pub extern "C" fn raddle_handle_kind(table: u64, handle: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_handle_free(table: u64, handle: u64) -> c_int {
+pub(crate) extern "C" fn raddle_handle_free(table: u64, handle: u64) -> c_int {
     guard(|| done(values(table)?.table.remove(named(handle)?)))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_owner_create(table: u64, owner: Out<u32>) -> c_int {
+pub(crate) extern "C" fn raddle_owner_create(table: u64, owner: Out<u32>) -> c_int {
     guard(|| {
         let place = owner.required()?;
         place.put(values(table)?.table.add_owner()?.to_bits());
@@ -203,6 +212,6 @@ pub extern "C" fn raddle_owner_create(table: u64, owner: Out<u32>) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_owner_end(table: u64, owner: u32) -> c_int {
+pub(crate) extern "C" fn raddle_owner_end(table: u64, owner: u32) -> c_int {
     guard(|| done(values(table)?.table.end_owner(Owner::from_bits(owner))))
 }

@@ -17,7 +17,7 @@ const LARGEST: usize = 4096;
 ///
 /// # Safety
 /// It must begin with its size, and all zero must be valid and ask for nothing.
-pub unsafe trait Options: Copy {
+pub(crate) unsafe trait Options: Copy {
     /// The struct's size in the first version that had it.
     const FIRST: usize;
 }
@@ -28,7 +28,7 @@ pub unsafe trait Options: Copy {
 /// # Safety
 /// As many bytes must be readable as the first member says, and they must be a `T` if there are
 /// enough of them.
-pub unsafe fn read<T: Options>(at: NonNull<T>) -> Result<T, Errno> {
+pub(crate) unsafe fn read<T: Options>(at: NonNull<T>) -> Result<T, Errno> {
     // SAFETY: the caller's promise.
     let size = unsafe { at.cast::<usize>().read() };
     if size < T::FIRST {
@@ -55,14 +55,17 @@ pub unsafe fn read<T: Options>(at: NonNull<T>) -> Result<T, Errno> {
 ///
 /// # Safety
 /// It must be a size, to which nothing is written, and counters of eight bytes after it.
-pub unsafe trait Counters: Copy {}
+pub(crate) unsafe trait Counters: Copy {}
 
 /// Stores counters in a struct of C's, of this version, an earlier or a later one: as many as it
 /// has room for. Counters that only a later version knows become 0.
 ///
 /// # Safety
 /// As many bytes must be writable as the first member says.
-pub unsafe fn store<T: Counters>(at: NonNull<T>, now: impl FnOnce() -> T) -> Result<(), Errno> {
+pub(crate) unsafe fn store<T: Counters>(
+    at: NonNull<T>,
+    now: impl FnOnce() -> T,
+) -> Result<(), Errno> {
     const COUNTER: usize = size_of::<u64>();
     // SAFETY: the caller's promise.
     let size = unsafe { at.cast::<usize>().read() };
@@ -89,14 +92,14 @@ pub unsafe fn store<T: Counters>(at: NonNull<T>, now: impl FnOnce() -> T) -> Res
 ///
 /// # Safety
 /// The name must be null or end in a zero byte.
-pub unsafe fn name(name: *const c_char) -> Option<String> {
+pub(crate) unsafe fn name(name: *const c_char) -> Option<String> {
     // SAFETY: the caller's promise.
     let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) })?;
     Some(name.to_string_lossy().into_owned())
 }
 
 /// Checks a stack size from C; 0 asks for none.
-pub fn stack_size(bytes: usize) -> Result<Option<usize>, Errno> {
+pub(crate) fn stack_size(bytes: usize) -> Result<Option<usize>, Errno> {
     match bytes {
         0 => Ok(None),
         1..LEAST_STACK => Err(Errno(libc::EINVAL)),

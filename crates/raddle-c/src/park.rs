@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// A thread's permission to go on.
 #[derive(Default)]
-pub struct Permit(Mutex<State>);
+pub(crate) struct Permit(Mutex<State>);
 
 #[derive(Default)]
 enum State {
@@ -67,7 +67,7 @@ impl Permit {
     }
 
     /// Gives the permission.
-    pub fn give(&self) {
+    pub(crate) fn give(&self) {
         let mut state = self.lock();
         match std::mem::take(&mut *state) {
             State::Missing | State::Given => *state = State::Given,
@@ -80,7 +80,7 @@ impl Permit {
     }
 
     /// Ends the permission: it can't be given from now on.
-    pub fn end(&self) {
+    pub(crate) fn end(&self) {
         let state = std::mem::replace(&mut *self.lock(), State::Over);
         drop(state); // fails the wait, if there is one, without the lock
     }
@@ -92,12 +92,12 @@ fn park(timeout: Option<Duration>) -> Answer {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_park() -> c_int {
+pub(crate) extern "C" fn raddle_park() -> c_int {
     guard(|| park(None))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_park_for(timeout_ns: i64) -> c_int {
+pub(crate) extern "C" fn raddle_park_for(timeout_ns: i64) -> c_int {
     guard(|| {
         let timeout = u64::try_from(timeout_ns).map_err(|_| Errno(libc::EINVAL))?;
         park(Some(Duration::from_nanos(timeout)))
@@ -105,7 +105,7 @@ pub extern "C" fn raddle_park_for(timeout_ns: i64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_unpark(thread: u64) -> c_int {
+pub(crate) extern "C" fn raddle_unpark(thread: u64) -> c_int {
     guard(|| {
         thread::record(thread)?.1.permit.give();
         Ok(0)

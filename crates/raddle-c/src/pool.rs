@@ -28,7 +28,7 @@ type WorkHook = unsafe extern "C-unwind" fn(*mut c_void);
 /// `raddle_pool_options`. Later versions append to it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct PoolOptions {
+pub(crate) struct PoolOptions {
     size: usize,
     workers: usize,
     max_workers: usize,
@@ -96,7 +96,7 @@ fn pool(pool: u64) -> Result<(Handle<Disposable>, Arc<Disposable>), Errno> {
 }
 
 /// Returns the pool that a handle names.
-pub fn remote(id: u64) -> Result<PoolRef, Errno> {
+pub(crate) fn remote(id: u64) -> Result<PoolRef, Errno> {
     Ok(pool(id)?.1.remote.clone())
 }
 
@@ -192,7 +192,7 @@ fn build(options: Option<NonNull<PoolOptions>>, own: Own) -> Result<Pool, Errno>
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_create(
+pub(crate) extern "C" fn raddle_pool_create(
     pool: Out<u64>,
     options: Option<NonNull<PoolOptions>>,
 ) -> c_int {
@@ -209,12 +209,12 @@ pub extern "C" fn raddle_pool_create(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_self() -> u64 {
+pub(crate) extern "C" fn raddle_pool_self() -> u64 {
     SELF.get()
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_blocking(
+pub(crate) extern "C" fn raddle_pool_blocking(
     compute: Option<Compute>,
     argument: Value,
     result: Out<*mut c_void>,
@@ -227,7 +227,7 @@ pub extern "C" fn raddle_pool_blocking(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_dispose(pool_id: u64, flags: u32, timeout_ns: i64) -> c_int {
+pub(crate) extern "C" fn raddle_pool_dispose(pool_id: u64, flags: u32, timeout_ns: i64) -> c_int {
     guard(|| {
         let pending = match flags {
             0 => Pending::Run,

@@ -7,7 +7,7 @@ use raddle::runtime::{self, Status};
 
 /// The library's version as in `RADDLE_VERSION`: major, minor and patch take a byte each.
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_version() -> u32 {
+pub(crate) extern "C" fn raddle_version() -> u32 {
     const fn number(text: &str) -> u32 {
         let (bytes, mut at, mut value) = (text.as_bytes(), 0, 0);
         while at < bytes.len() {
@@ -23,7 +23,7 @@ pub extern "C" fn raddle_version() -> u32 {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_status() -> c_int {
+pub(crate) extern "C" fn raddle_status() -> c_int {
     guard(|| {
         Ok(match runtime::status() {
             Status::Green => 1,
@@ -34,12 +34,12 @@ pub extern "C" fn raddle_status() -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_carriers() -> c_int {
+pub(crate) extern "C" fn raddle_carriers() -> c_int {
     guard(|| Ok(runtime::carriers() as c_int))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_set_carriers(count: c_int) -> c_int {
+pub(crate) extern "C" fn raddle_set_carriers(count: c_int) -> c_int {
     guard(|| {
         let count = usize::try_from(count).map_err(|_| Errno(libc::EINVAL))?;
         runtime::set_carriers(count);
@@ -48,7 +48,7 @@ pub extern "C" fn raddle_set_carriers(count: c_int) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_set_policy(name: *const c_char) -> c_int {
+pub(crate) extern "C" fn raddle_set_policy(name: *const c_char) -> c_int {
     guard(|| {
         runtime::set_policy(built_in(name)?.ok_or(Errno(libc::EFAULT))?);
         Ok(0)
@@ -56,6 +56,6 @@ pub extern "C" fn raddle_set_policy(name: *const c_char) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_policy_name() -> *const c_char {
+pub(crate) extern "C" fn raddle_policy_name() -> *const c_char {
     runtime::policy().map_or(std::ptr::null(), |policy| policy.c_name().as_ptr())
 }

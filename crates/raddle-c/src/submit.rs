@@ -24,7 +24,7 @@ use std::time::Duration;
 /// `raddle_work_options`. Later versions append to it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct WorkOptions {
+pub(crate) struct WorkOptions {
     size: usize,
     priority: c_int,
     reserved: u32,
@@ -55,9 +55,10 @@ fn this_thread() -> usize {
 
 impl Waitable {
     fn lock(&self) -> Result<MutexGuard<'_, Option<Task<Value>>>, Errno> {
-        match self.maker.load(Ordering::Relaxed) == this_thread() {
-            true => Err(Errno(libc::EDEADLK)),
-            false => Ok(self.task.lock().unwrap_or_else(PoisonError::into_inner)),
+        if self.maker.load(Ordering::Relaxed) == this_thread() {
+            Err(Errno(libc::EDEADLK))
+        } else {
+            Ok(self.task.lock().unwrap_or_else(PoisonError::into_inner))
         }
     }
 
@@ -147,12 +148,16 @@ fn queue_task(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_queue(pool: u64, compute: Option<Compute>, argument: Value) -> c_int {
+pub(crate) extern "C" fn raddle_pool_queue(
+    pool: u64,
+    compute: Option<Compute>,
+    argument: Value,
+) -> c_int {
     guard(|| queue(pool, Priority::Normal, None, compute, argument))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_queue_at(
+pub(crate) extern "C" fn raddle_pool_queue_at(
     pool: u64,
     at: c_int,
     compute: Option<Compute>,
@@ -162,7 +167,7 @@ pub extern "C" fn raddle_pool_queue_at(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_task(
+pub(crate) extern "C" fn raddle_pool_task(
     pool: u64,
     task: Out<u64>,
     compute: Option<Compute>,
@@ -172,7 +177,7 @@ pub extern "C" fn raddle_pool_task(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_task_at(
+pub(crate) extern "C" fn raddle_pool_task_at(
     pool: u64,
     at: c_int,
     task: Out<u64>,
@@ -183,7 +188,7 @@ pub extern "C" fn raddle_pool_task_at(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_submit(
+pub(crate) extern "C" fn raddle_pool_submit(
     pool: u64,
     options: Option<NonNull<WorkOptions>>,
     task: Out<u64>,
@@ -200,9 +205,10 @@ pub extern "C" fn raddle_pool_submit(
             }
             (at, token) = (priority(options.priority)?, cancel::token(options.cancel)?);
         }
-        match task.is_wanted() {
-            true => queue_task(pool, at, token, task, (compute, argument)),
-            false => queue(pool, at, token, compute, argument),
+        if task.is_wanted() {
+            queue_task(pool, at, token, task, (compute, argument))
+        } else {
+            queue(pool, at, token, compute, argument)
         }
     })
 }
@@ -227,12 +233,12 @@ fn wait(task_id: u64, timeout: Option<Duration>, result: Out<*mut c_void>) -> An
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_task_wait(task: u64, result: Out<*mut c_void>) -> c_int {
+pub(crate) extern "C" fn raddle_task_wait(task: u64, result: Out<*mut c_void>) -> c_int {
     guard(|| wait(task, None, result))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_task_wait_for(
+pub(crate) extern "C" fn raddle_task_wait_for(
     task: u64,
     timeout_ns: i64,
     result: Out<*mut c_void>,
@@ -244,7 +250,7 @@ pub extern "C" fn raddle_task_wait_for(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_task_is_done(task_id: u64) -> c_int {
+pub(crate) extern "C" fn raddle_task_is_done(task_id: u64) -> c_int {
     guard(|| {
         let waitable = task(task_id)?.1;
         let task = waitable.lock()?;
@@ -274,7 +280,11 @@ impl Drop for Teller {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_task_then(task_id: u64, listen: Option<Listen>, argument: Value) -> c_int {
+pub(crate) extern "C" fn raddle_task_then(
+    task_id: u64,
+    listen: Option<Listen>,
+    argument: Value,
+) -> c_int {
     guard(|| {
         let (handle, waitable) = task(task_id)?;
         let listen = listen.ok_or(Errno(libc::EFAULT))?;
@@ -287,7 +297,7 @@ pub extern "C" fn raddle_task_then(task_id: u64, listen: Option<Listen>, argumen
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_task_cancel(task_id: u64) -> c_int {
+pub(crate) extern "C" fn raddle_task_cancel(task_id: u64) -> c_int {
     guard(|| {
         task(task_id)?.1.source.cancel();
         Ok(0)
@@ -295,12 +305,12 @@ pub extern "C" fn raddle_task_cancel(task_id: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_task_is_cancelled(task_id: u64) -> c_int {
+pub(crate) extern "C" fn raddle_task_is_cancelled(task_id: u64) -> c_int {
     guard(|| Ok(task(task_id)?.1.source.is_cancelled().into()))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_task_free(task_id: u64) -> c_int {
+pub(crate) extern "C" fn raddle_task_free(task_id: u64) -> c_int {
     guard(|| {
         let (handle, waitable) = task(task_id)?;
         drop(waitable.take()?);

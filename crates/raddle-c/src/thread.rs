@@ -32,7 +32,7 @@ const KERNEL: u32 = 8;
 /// `raddle_thread_options`. Later versions append to it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Options {
+pub(crate) struct Options {
     size: usize,
     stack_size: usize,
     name: *const c_char,
@@ -107,7 +107,7 @@ enum Join {
 
 /// A thread that was neither joined nor detached.
 #[derive(Default)]
-pub struct Record {
+pub(crate) struct Record {
     /// `None` while a thread waits for it.
     join: Mutex<Option<Join>>,
     /// The permission that it parks for.
@@ -131,7 +131,7 @@ thread_local! {
 /// Returns the calling thread's handle, or 0. Not inlined: a light thread may be on another host
 /// after each call, and compilers keep the addresses of thread-locals.
 #[inline(never)]
-pub fn this_thread() -> u64 {
+pub(crate) fn this_thread() -> u64 {
     match light::local() {
         Some(word) => word as u64,
         None => SELF.get(),
@@ -146,7 +146,7 @@ fn enter(handle: u64) {
 }
 
 /// Returns the record that a handle names.
-pub fn record(thread: u64) -> Result<(Handle<Record>, Arc<Record>), Errno> {
+pub(crate) fn record(thread: u64) -> Result<(Handle<Record>, Arc<Record>), Errno> {
     let handle = Handle::from_bits(thread).ok_or(Errno(libc::EBADF))?;
     Ok((handle, THREADS.get(handle)?))
 }
@@ -197,7 +197,7 @@ fn start(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_spawn(
+pub(crate) extern "C" fn raddle_spawn(
     thread: Out<u64>,
     options: Option<NonNull<Options>>,
     compute: Option<Compute>,
@@ -228,7 +228,7 @@ pub extern "C" fn raddle_spawn(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_join(thread: u64, result: Out<*mut c_void>) -> c_int {
+pub(crate) extern "C" fn raddle_join(thread: u64, result: Out<*mut c_void>) -> c_int {
     guard(|| {
         let (handle, record) = record(thread)?;
         if thread == this_thread() {
@@ -247,7 +247,7 @@ pub extern "C" fn raddle_join(thread: u64, result: Out<*mut c_void>) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_detach(thread: u64) -> c_int {
+pub(crate) extern "C" fn raddle_detach(thread: u64) -> c_int {
     guard(|| {
         let (handle, record) = record(thread)?;
         drop(record.take().ok_or(Errno(libc::EBUSY))?);
@@ -258,7 +258,7 @@ pub extern "C" fn raddle_detach(thread: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_is_finished(thread: u64) -> c_int {
+pub(crate) extern "C" fn raddle_is_finished(thread: u64) -> c_int {
     guard(|| {
         let (_, record) = record(thread)?;
         let join = record.join.lock().unwrap_or_else(PoisonError::into_inner);
@@ -272,12 +272,12 @@ pub extern "C" fn raddle_is_finished(thread: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_self() -> u64 {
+pub(crate) extern "C" fn raddle_self() -> u64 {
     this_thread()
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_yield() -> c_int {
+pub(crate) extern "C" fn raddle_yield() -> c_int {
     guard(|| {
         light::yield_now();
         Ok(0)
@@ -285,7 +285,7 @@ pub extern "C" fn raddle_yield() -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_sleep(time_ns: u64) -> c_int {
+pub(crate) extern "C" fn raddle_sleep(time_ns: u64) -> c_int {
     guard(|| {
         light::sleep(Duration::from_nanos(time_ns));
         Ok(0)
@@ -293,17 +293,17 @@ pub extern "C" fn raddle_sleep(time_ns: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_is_green() -> c_int {
+pub(crate) extern "C" fn raddle_is_green() -> c_int {
     guard(|| Ok(raddle::is_green_thread().into()))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_is_light() -> c_int {
+pub(crate) extern "C" fn raddle_is_light() -> c_int {
     guard(|| Ok(light::is_light_thread().into()))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_on_kernel_thread(
+pub(crate) extern "C" fn raddle_on_kernel_thread(
     stack_bytes: usize,
     compute: Option<Compute>,
     argument: Value,
@@ -319,7 +319,7 @@ pub extern "C" fn raddle_on_kernel_thread(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_run(
+pub(crate) extern "C" fn raddle_run(
     completion: Out<u64>,
     options: Option<NonNull<Options>>,
     compute: Option<Compute>,

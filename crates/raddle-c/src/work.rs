@@ -39,42 +39,61 @@ fn watch(
     Ok(0)
 }
 
+/// Starts work that the clock watches, once or again and again.
+fn watch_time(
+    pool: u64,
+    ns: u64,
+    compute: Option<Compute>,
+    argument: Value,
+    place: Out<u64>,
+    start: impl FnOnce(&PoolRef, Duration, Job) -> Result<Watched, QueueError>,
+) -> c_int {
+    let time = Duration::from_nanos(ns);
+    guard(|| {
+        watch(pool, compute, argument, place, |pool, job| {
+            start(&pool, time, job)
+        })
+    })
+}
+
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_after(
+pub(crate) extern "C" fn raddle_pool_after(
     pool: u64,
     delay_ns: u64,
     compute: Option<Compute>,
     argument: Value,
     handle: Out<u64>,
 ) -> c_int {
-    guard(|| {
-        watch(pool, compute, argument, handle, |pool, job| {
-            pool.after(Duration::from_nanos(delay_ns), move || {
-                job.run();
-            })
-        })
-    })
+    watch_time(
+        pool,
+        delay_ns,
+        compute,
+        argument,
+        handle,
+        |pool, time, job| pool.after(time, job.work()),
+    )
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_every(
+pub(crate) extern "C" fn raddle_pool_every(
     pool: u64,
     period_ns: u64,
     compute: Option<Compute>,
     argument: Value,
     handle: Out<u64>,
 ) -> c_int {
-    guard(|| {
-        watch(pool, compute, argument, handle, |pool, job| {
-            pool.every(Duration::from_nanos(period_ns), move || {
-                job.run();
-            })
-        })
-    })
+    watch_time(
+        pool,
+        period_ns,
+        compute,
+        argument,
+        handle,
+        |pool, time, job| pool.every(time, job.work()),
+    )
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_when_ready(
+pub(crate) extern "C" fn raddle_pool_when_ready(
     pool: u64,
     descriptor: c_int,
     interest: c_int,
@@ -94,15 +113,13 @@ pub extern "C" fn raddle_pool_when_ready(
         // SAFETY: not -1. The pool makes a duplicate, or returns an error for a closed descriptor.
         let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
         watch(pool, compute, argument, handle, |pool, job| {
-            pool.when_ready(descriptor, interest, move || {
-                job.run();
-            })
+            pool.when_ready(descriptor, interest, job.work())
         })
     })
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_watch_cancel(watch: u64) -> c_int {
+pub(crate) extern "C" fn raddle_watch_cancel(watch: u64) -> c_int {
     guard(|| {
         let handle = Handle::from_bits(watch).ok_or(Errno(libc::EBADF))?;
         let watched = WATCHES.get(handle)?;
@@ -112,7 +129,7 @@ pub extern "C" fn raddle_watch_cancel(watch: u64) -> c_int {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_for(
+pub(crate) extern "C" fn raddle_pool_for(
     pool: u64,
     begin: usize,
     end: usize,
@@ -135,7 +152,7 @@ pub extern "C" fn raddle_pool_for(
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_join(
+pub(crate) extern "C" fn raddle_pool_join(
     pool: u64,
     first: Option<Compute>,
     first_argument: Value,
@@ -158,7 +175,7 @@ pub extern "C" fn raddle_pool_join(
 /// `raddle_pool_counters`. Later versions append to it.
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub struct Counters {
+pub(crate) struct Counters {
     _size: usize,
     queued: u64,
     executed: u64,
@@ -180,7 +197,10 @@ pub struct Counters {
 unsafe impl options::Counters for Counters {}
 
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_pool_count(pool: u64, counters: Option<NonNull<Counters>>) -> c_int {
+pub(crate) extern "C" fn raddle_pool_count(
+    pool: u64,
+    counters: Option<NonNull<Counters>>,
+) -> c_int {
     guard(|| {
         let counters = counters.ok_or(Errno(libc::EFAULT))?;
         let pool = remote(pool)?;

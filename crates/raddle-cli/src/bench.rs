@@ -64,7 +64,7 @@ fn latency(workshop: &Workshop) -> Vec<Case> {
     cases
 }
 
-pub fn run(arguments: &BenchArguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode> {
     if let Some(BenchCommand::Servers(arguments)) = &arguments.command {
         return servers::run(arguments);
     }
@@ -86,8 +86,9 @@ pub fn run(arguments: &BenchArguments) -> Result<ExitCode> {
         measured |= outcomes.iter().any(|outcome| !outcome.figures.is_empty());
         report::print_group(name, &outcomes)?;
     }
-    match measured {
-        true => Ok(ExitCode::SUCCESS),
-        false => Err(Failure::new(1, "nothing could be measured", "see the lines above").into()),
+    if measured {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        Err(Failure::new(1, "nothing could be measured", "see the lines above").into())
     }
 }

@@ -17,10 +17,10 @@ use raddle_inspect::settings::{self, QUANTA_US, THREADS_MAX};
 use crate::failure::Failure;
 use crate::run::pattern::Pattern;
 use crate::run::policy::{Part, Policy, Share};
-pub use bench::{BenchArguments, BenchCommand, Group, ServersArguments};
+pub(crate) use bench::{BenchArguments, BenchCommand, Group, ServersArguments};
 
-pub const CARRIERS_MAX: u16 = settings::CARRIERS_MAX as u16;
-pub use raddle_inspect::settings::{
+pub(crate) const CARRIERS_MAX: u16 = settings::CARRIERS_MAX as u16;
+pub(crate) use raddle_inspect::settings::{
     CARRIERS as CARRIERS_VARIABLE, CHAOS as CHAOS_VARIABLE, CPUS as CPUS_VARIABLE,
     EXCLUDE as EXCLUDE_VARIABLE, EXTRA_CARRIERS as EXTRA_CARRIERS_VARIABLE,
     MAX_RUNNABLE as MAX_RUNNABLE_VARIABLE, MAX_THREADS as MAX_THREADS_VARIABLE,
@@ -28,7 +28,7 @@ pub use raddle_inspect::settings::{
     VERBOSE as VERBOSE_VARIABLE,
 };
 /// Between patterns in `RADDLE_EXCLUDE` and rules in `RADDLE_SHARE`.
-pub const EXCLUDE_SEPARATOR: char = ';';
+pub(crate) const EXCLUDE_SEPARATOR: char = ';';
 
 /// Runs every thread of an unmodified program as a green thread
 #[derive(Parser)]
@@ -50,7 +50,7 @@ struct Arguments {
 }
 
 #[derive(Subcommand)]
-pub enum Command {
+pub(crate) enum Command {
     Run(RunArguments),
     Doctor(DoctorArguments),
     Dump(DumpArguments),
@@ -75,7 +75,7 @@ Examples:
 
 Exit status: the program's own; 2 for bad usage, 126 if the program can't be executed, 127 if it
 is not found.")]
-pub struct RunArguments {
+pub(crate) struct RunArguments {
     /// Kernel threads that run green threads, 1 to 1024 [default: as many as CPUs may be used]
     #[arg(short = 'n', long, env = CARRIERS_VARIABLE, value_parser = parse_carriers)]
     pub carriers: Option<u16>,
@@ -174,7 +174,7 @@ pub struct RunArguments {
 ///
 /// Exit status: 0, or 1 if no program can have green threads here.
 #[derive(Args)]
-pub struct DoctorArguments {
+pub(crate) struct DoctorArguments {
     /// Prints one JSON document instead of lines
     #[arg(long)]
     pub json: bool,
@@ -190,7 +190,7 @@ Examples:
   raddle dump 4242
   raddle dump 4242 --cpu --interval 5 | head -20
   raddle dump 4242 --json | jq '.threads[] | select(.state == \"waiting\") | .wait.kind'")]
-pub struct DumpArguments {
+pub(crate) struct DumpArguments {
     /// The process, started by `raddle run`
     #[arg(value_parser = parse_pid)]
     pub pid: u32,
@@ -223,7 +223,7 @@ Examples:
   raddle ctl 4242 policy fair
   raddle ctl 4242 share 1 50%
   raddle ctl 4242 share 2 none")]
-pub struct CtlArguments {
+pub(crate) struct CtlArguments {
     /// The process, started by `raddle run`
     #[arg(value_parser = parse_pid)]
     pub pid: u32,
@@ -233,7 +233,7 @@ pub struct CtlArguments {
 }
 
 #[derive(Subcommand)]
-pub enum Change {
+pub(crate) enum Change {
     /// Kernel threads that run green threads
     Carriers {
         /// 1 to 1024, or auto for as many as CPUs may be used
@@ -268,24 +268,24 @@ pub enum Change {
 #[command(after_help = "\
 Example:
   raddle completions bash > ~/.local/share/bash-completion/completions/raddle")]
-pub struct CompletionsArguments {
+pub(crate) struct CompletionsArguments {
     pub shell: clap_complete::Shell,
 }
 
 /// Writes the manual pages into a folder
 #[derive(Args)]
-pub struct ManArguments {
+pub(crate) struct ManArguments {
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 }
 
 /// The definition of the whole command line.
-pub fn definition() -> clap::Command {
+pub(crate) fn definition() -> clap::Command {
     Arguments::command()
 }
 
 /// Parses the command line. `--help` and `--version` print and end the process.
-pub fn parse() -> Result<Command> {
+pub(crate) fn parse() -> Result<Command> {
     let definition = definition().mut_subcommand("run", without_empty_variables);
     let matches = definition.try_get_matches();
     match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
@@ -300,7 +300,7 @@ pub fn parse() -> Result<Command> {
 
 /// The CPUs that a program sees.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum Cpus {
+pub(crate) enum Cpus {
     /// As many as carriers.
     Carriers,
     /// The machine's.
@@ -311,9 +311,10 @@ pub enum Cpus {
 fn without_empty_variables(run: clap::Command) -> clap::Command {
     run.mut_args(|argument| {
         let value = argument.get_env().and_then(std::env::var_os);
-        match value.is_some_and(|value| value.is_empty()) {
-            true => argument.env(None::<&str>),
-            false => argument,
+        if value.is_some_and(|value| value.is_empty()) {
+            argument.env(None::<&str>)
+        } else {
+            argument
         }
     })
 }
@@ -376,7 +377,7 @@ fn parse_rule(text: &str) -> Result<u32, String> {
 
 /// The part that `raddle ctl PID share` gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Allotment {
+pub(crate) enum Allotment {
     /// Percent of one CPU; 0 for all.
     Quota(u32),
     /// Hundredths of the carriers' time while others want it.

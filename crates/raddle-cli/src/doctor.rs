@@ -23,7 +23,7 @@ use crate::table::{Align, Table};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub(crate) enum State {
     Ok,
     Degraded,
     Broken,
@@ -31,7 +31,7 @@ pub enum State {
 
 /// One line of the report.
 #[derive(Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub(crate) struct Finding {
     pub name: &'static str,
     pub state: State,
     pub seen: String,
@@ -41,7 +41,7 @@ pub struct Finding {
 }
 
 impl Finding {
-    pub fn ok(name: &'static str, seen: impl Into<String>) -> Finding {
+    pub(crate) fn ok(name: &'static str, seen: impl Into<String>) -> Finding {
         Finding {
             name,
             state: State::Ok,
@@ -51,7 +51,7 @@ impl Finding {
         }
     }
 
-    pub fn degraded(
+    pub(crate) fn degraded(
         name: &'static str,
         seen: impl Into<String>,
         consequence: &'static str,
@@ -65,7 +65,7 @@ impl Finding {
         }
     }
 
-    pub fn broken(
+    pub(crate) fn broken(
         name: &'static str,
         seen: impl Into<String>,
         consequence: &'static str,
@@ -110,19 +110,18 @@ struct Report {
     findings: Vec<Finding>,
 }
 
-pub fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
     let findings: Vec<_> = CHECKS.iter().map(|check| check()).collect();
     let report = Report {
         state: worst(&findings),
         findings,
     };
     let mut out = io::stdout().lock();
-    match arguments.json {
-        true => {
-            let text = serde_json::to_string_pretty(&report)?;
-            writeln!(out, "{text}")?;
-        }
-        false => write_lines(&report, &mut out)?,
+    if arguments.json {
+        let text = serde_json::to_string_pretty(&report)?;
+        writeln!(out, "{text}")?;
+    } else {
+        write_lines(&report, &mut out)?
     }
     Ok(ExitCode::from(u8::from(report.state == State::Broken)))
 }

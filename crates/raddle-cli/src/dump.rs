@@ -26,7 +26,7 @@ use crate::cli::{Allotment, Change, CtlArguments, DumpArguments};
 use crate::failure::Failure;
 use usage::Usage;
 
-pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     let pid = arguments.pid;
     let kind = match (arguments.stats, arguments.cpu) {
         (true, _) => RequestKind::STATS,
@@ -34,9 +34,10 @@ pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
         _ => RequestKind::SNAPSHOT,
     };
     let request = Request::new(kind, 0);
-    let before = match arguments.cpu {
-        true => Some(connect::ask(pid, &request)?),
-        false => None,
+    let before = if arguments.cpu {
+        Some(connect::ask(pid, &request)?)
+    } else {
+        None
     };
     if before.is_some() {
         std::thread::sleep(Duration::from_secs_f64(arguments.interval));
@@ -48,9 +49,10 @@ pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
         None => None,
     };
     let behind = snapshot.header().total_bytes().unwrap_or(bytes.len());
-    let statistics = match arguments.stats {
-        true => Statistics::parse(pid, bytes.get(behind..).unwrap_or_default()),
-        false => None,
+    let statistics = if arguments.stats {
+        Statistics::parse(pid, bytes.get(behind..).unwrap_or_default())
+    } else {
+        None
     };
     let facts = Facts {
         pid,
@@ -59,20 +61,19 @@ pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
         sitting: sitting(pid, &snapshot),
     };
     let mut out = io::BufWriter::new(io::stdout().lock());
-    match arguments.json {
-        true => {
-            let document = document::Document::new(&facts, &snapshot);
-            serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
-            writeln!(out)?;
-        }
-        false => lines::write(&facts, &snapshot, &mut out)?,
+    if arguments.json {
+        let document = document::Document::new(&facts, &snapshot);
+        serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        lines::write(&facts, &snapshot, &mut out)?
     }
     out.flush()?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// Facts that are shown beside a snapshot.
-pub struct Facts {
+pub(crate) struct Facts {
     pid: u32,
     statistics: Option<Statistics>,
     usage: Option<Usage>,
@@ -98,7 +99,7 @@ fn sitting(pid: u32, snapshot: &Snapshot<'_>) -> Vec<(u32, pins::Sitting)> {
 }
 
 /// The part of an answer to a request for statistics that follows the carriers.
-pub struct Statistics {
+pub(crate) struct Statistics {
     wake_ups: Histogram,
     delays: Histogram,
     pins: Pins,
@@ -124,7 +125,7 @@ impl Statistics {
 }
 
 /// `raddle ctl`: changes a running process, and prints its new state.
-pub fn control(arguments: &CtlArguments) -> Result<ExitCode> {
+pub(crate) fn control(arguments: &CtlArguments) -> Result<ExitCode> {
     let pid = arguments.pid;
     let request = match &arguments.change {
         Change::Carriers { count } => Request::new(RequestKind::CARRIERS, u64::from(*count)),

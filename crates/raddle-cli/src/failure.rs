@@ -6,22 +6,22 @@ use std::io;
 use std::process::ExitCode;
 
 /// The status for faults that the user can mend on the command line, as in shells.
-pub const BAD_INPUT: u8 = 2;
+pub(crate) const BAD_INPUT: u8 = 2;
 /// The status for a program that was found and could not be executed, as in shells.
-pub const NOT_EXECUTABLE: u8 = 126;
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The status for a program that was not found, as in shells.
-pub const NOT_FOUND: u8 = 127;
+pub(crate) const NOT_FOUND: u8 = 127;
 
 /// A fault and its cure.
 #[derive(Debug)]
-pub struct Failure {
+pub(crate) struct Failure {
     pub status: u8,
     pub what: String,
     pub cure: String,
 }
 
 impl Failure {
-    pub fn new(status: u8, what: impl Into<String>, cure: impl Into<String>) -> Failure {
+    pub(crate) fn new(status: u8, what: impl Into<String>, cure: impl Into<String>) -> Failure {
         Failure {
             status,
             what: what.into(),
@@ -29,7 +29,7 @@ impl Failure {
         }
     }
 
-    pub fn input(what: impl Into<String>, cure: impl Into<String>) -> Failure {
+    pub(crate) fn input(what: impl Into<String>, cure: impl Into<String>) -> Failure {
         Failure::new(BAD_INPUT, what, cure)
     }
 }
@@ -44,7 +44,7 @@ impl std::error::Error for Failure {}
 
 /// Prints the sentence and returns the status. A closed standard output (`raddle dump | head`) is
 /// no failure: its reader has all that it wants.
-pub fn report(error: &anyhow::Error) -> ExitCode {
+pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let io_error = error.downcast_ref::<io::Error>();
     if io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
         return ExitCode::SUCCESS;
@@ -57,7 +57,7 @@ pub fn report(error: &anyhow::Error) -> ExitCode {
 }
 
 /// Prints one line on standard error; if that is closed, the line is lost.
-pub fn say(sentence: &str) {
+pub(crate) fn say(sentence: &str) {
     use io::Write;
     let line = format!("raddle: {sentence}\n");
     let _ = io::stderr().write_all(line.as_bytes());

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 /// The facts that make two benchmark results comparable, or not.
 #[derive(Clone, Debug, Serialize)]
-pub struct Machine {
+pub(crate) struct Machine {
     pub cpu: String,
     pub cpus_online: usize,
     pub cpus_allowed: usize,
@@ -22,7 +22,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub fn look() -> Machine {
+    pub(crate) fn look() -> Machine {
         Machine {
             cpu: cpu_model(),
             cpus_online: cpus_online(),
@@ -51,12 +51,12 @@ fn cpus_online() -> usize {
     usize::try_from(online).unwrap_or(1)
 }
 
-pub fn cpus_allowed() -> usize {
+pub(crate) fn cpus_allowed() -> usize {
     let set = rustix::thread::sched_getaffinity(None);
     set.map_or(1, |set| set.count() as usize)
 }
 
-pub fn kernel_release() -> String {
+pub(crate) fn kernel_release() -> String {
     rustix::system::uname()
         .release()
         .to_string_lossy()
@@ -73,14 +73,14 @@ fn system_name() -> String {
 
 /// Returns the version of the system's libc, which this command and the programs that it starts
 /// use.
-pub fn libc_version() -> String {
+pub(crate) fn libc_version() -> String {
     // SAFETY: no argument, and the string it returns is static.
     let version = unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) };
     version.to_string_lossy().into_owned()
 }
 
 /// The smallest CPU quota of this process's control group and those above it, in CPUs.
-pub fn cpu_quota() -> Option<f64> {
+pub(crate) fn cpu_quota() -> Option<f64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let quotas = groups.lines().filter_map(|line| {
         let mut fields = line.splitn(3, ':');
@@ -128,7 +128,7 @@ fn quota_v1(folder: &Path) -> Option<f64> {
 }
 
 /// Returns the time of day in UTC, in the format of RFC 3339.
-pub fn date() -> String {
+pub(crate) fn date() -> String {
     let since = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();

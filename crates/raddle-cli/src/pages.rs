@@ -8,7 +8,7 @@ use anyhow::Result;
 use crate::cli::{CompletionsArguments, ManArguments, definition};
 use crate::failure::Failure;
 
-pub fn completions(arguments: &CompletionsArguments) -> Result<ExitCode> {
+pub(crate) fn completions(arguments: &CompletionsArguments) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut definition(), "raddle", &mut script);
     io::stdout().write_all(&script)?;
@@ -16,7 +16,7 @@ pub fn completions(arguments: &CompletionsArguments) -> Result<ExitCode> {
 }
 
 /// Writes `raddle.1` and a page for each command.
-pub fn manual(arguments: &ManArguments) -> Result<ExitCode> {
+pub(crate) fn manual(arguments: &ManArguments) -> Result<ExitCode> {
     let folder = &arguments.folder;
     let written = std::fs::create_dir_all(folder)
         .and_then(|()| clap_mangen::generate_to(definition(), folder));

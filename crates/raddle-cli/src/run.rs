@@ -13,15 +13,15 @@
 //! Rejected: a parent that waits (another process id, doubled signals, a job-control puzzle), and
 //! refusing programs that can't have green threads (scripts would need to know which can).
 
-pub mod elf;
+pub(crate) mod elf;
 mod inherit;
 mod launch;
-pub mod pattern;
-pub mod policy;
-pub mod preload;
+pub(crate) mod pattern;
+pub(crate) mod policy;
+pub(crate) mod preload;
 mod privilege;
 mod program;
-pub mod resolve;
+pub(crate) mod resolve;
 
 use std::process::ExitCode;
 
@@ -31,7 +31,7 @@ use crate::cli::RunArguments;
 use crate::failure::{Failure, say};
 use crate::run::policy::Share;
 
-pub fn run(arguments: &RunArguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode> {
     let preload = preload::find()?;
     Share::check(&arguments.share, arguments.policy.as_ref()).map_err(|what| {
         Failure::input(

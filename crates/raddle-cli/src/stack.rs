@@ -16,7 +16,7 @@ static BODY: OnceLock<fn() -> ExitCode> = OnceLock::new();
 static RESULT: OnceLock<ExitCode> = OnceLock::new();
 
 /// Calls `body`, on a stack of its own if the main thread's may not grow.
-pub fn call(body: fn() -> ExitCode) -> ExitCode {
+pub(crate) fn call(body: fn() -> ExitCode) -> ExitCode {
     let limit = getrlimit(Resource::Stack).current;
     if limit.is_none_or(|bytes| bytes >= ENOUGH as u64) || BODY.set(body).is_err() {
         return body();

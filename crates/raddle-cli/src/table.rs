@@ -6,37 +6,37 @@ use std::io::{self, Write};
 const GAP: &str = "  ";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Align {
+pub(crate) enum Align {
     Left,
     Right,
 }
 
 /// Rows of cells; a row may have fewer cells than there are columns.
-pub struct Table {
+pub(crate) struct Table {
     columns: Vec<Align>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub fn new(columns: &[Align]) -> Table {
+    pub(crate) fn new(columns: &[Align]) -> Table {
         Table {
             columns: columns.to_vec(),
             rows: Vec::new(),
         }
     }
 
-    pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
+    pub(crate) fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) {
         self.rows.push(cells.into_iter().map(Into::into).collect());
     }
 
-    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+    pub(crate) fn write(&self, out: &mut impl Write) -> io::Result<()> {
         write_rows(&self.columns, out, || self.rows.iter().cloned())
     }
 }
 
 /// Writes rows that are made twice, once for the widths: a table of a million rows is never in
 /// memory.
-pub fn write_rows<R: Iterator<Item = Vec<String>>>(
+pub(crate) fn write_rows<R: Iterator<Item = Vec<String>>>(
     columns: &[Align],
     out: &mut impl Write,
     rows: impl Fn() -> R,

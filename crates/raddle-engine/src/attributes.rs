@@ -70,9 +70,10 @@ impl Shared {
 
     /// A copy.
     pub fn get(&self) -> Attributes {
-        match self.are_default() {
-            true => Attributes::DEFAULT,
-            false => *self.attributes.lock(),
+        if self.are_default() {
+            Attributes::DEFAULT
+        } else {
+            *self.attributes.lock()
         }
     }
 

@@ -182,6 +182,22 @@ pub fn bind_again() -> bool {
     true
 }
 
+impl Carrier {
+    /// Returns true if this carrier runs one green thread and nothing else.
+    #[inline(always)]
+    pub fn is_bound(&self) -> bool {
+        !self.bound.load(Ordering::Relaxed).is_null()
+    }
+}
+
+impl Thread {
+    /// Returns true if this thread has a carrier of its own. Acquire, as for a use of that carrier.
+    #[inline(always)]
+    pub fn is_bound(&self) -> bool {
+        !self.bound.load(Ordering::Acquire).is_null()
+    }
+}
+
 /// The carrier that runs a thread which is bound to another one.
 fn strays_on(thread: &Thread) -> Option<&Carrier> {
     if thread.task.on_cpu.load(Ordering::Acquire) == 0 {

@@ -20,7 +20,7 @@ use raddle_arch::Context;
 use raddle_sched::RunQueue;
 use raddle_sched::policy::Backlog;
 use raddle_sys::abi::CloneArgs;
-use raddle_sys::mem;
+use raddle_sys::{mem, nr};
 
 /// What a carrier is doing, for inspection and for sysmon.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -338,12 +338,10 @@ impl Carrier {
     /// The carrier's kernel thread is made by a `clone` with these flags: it is apart if it shares
     /// less with its maker than others do. Before it runs.
     pub(crate) fn become_as(&self, flags: u64) {
-        const FILES: u64 = raddle_sys::nr::CLONE_FILES as u64;
-        const SHARED: u64 = 0x200 | FILES | 0x40000; // CLONE_FS, CLONE_FILES, CLONE_SYSVSEM
-        /// Namespaces: time, mounts, cgroups, hosts' names, IPC, users, ids, networks.
-        const NEW: u64 = 0x80 | 0x20000 | 0x7e00_0000;
-        const INTO_CGROUP: u64 = raddle_sys::nr::CLONE_INTO_CGROUP;
-        if flags & SHARED != SHARED || flags & (NEW | INTO_CGROUP) != 0 {
+        const FILES: u64 = nr::CLONE_FILES as u64;
+        const SHARED: u64 = FILES | (nr::CLONE_FS | nr::CLONE_SYSVSEM) as u64;
+        const INTO_CGROUP: u64 = nr::CLONE_INTO_CGROUP;
+        if flags & SHARED != SHARED || flags & (CloneArgs::NAMESPACES | INTO_CGROUP) != 0 {
             self.apart.set(1);
         }
         if flags & FILES == 0 {

@@ -37,7 +37,7 @@ impl OwnDescriptor {
 
 impl Process {
     /// The engine's own descriptors, in rising order.
-    // Beside the boundary's entries: see `raddle_kernel::process`.
+    // Beside the boundary's entries: see `raddle_kernel::task::process`.
     #[unsafe(link_section = ".text.raddle_boundary")]
     pub fn own_descriptors(&self) -> impl Iterator<Item = u32> {
         let [a, b, c] = self.pump.own_descriptors();

@@ -3,7 +3,7 @@
 use crate::process::PROCESS;
 use raddle_arch::{raw_clone, raw_clone3};
 use raddle_sys::abi::{CloneArgs, SchedAttr};
-use raddle_sys::{is_err, mem, nr, sys};
+use raddle_sys::{change_signal_mask, is_err, mem, nr, sys};
 
 /// CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM.
 const FLAGS: usize = 0x100 | 0x200 | FILES | 0x800 | 0x10000 | 0x40000;
@@ -125,7 +125,7 @@ fn spawn_on(stack_size: usize, make: impl FnOnce(*mut u8) -> isize) -> isize {
     let tid = unsafe {
         sys!(
             nr::__NR_rt_sigprocmask,
-            2usize,
+            nr::SIG_SETMASK,
             &raw const all,
             &raw mut old,
             8usize
@@ -136,7 +136,7 @@ fn spawn_on(stack_size: usize, make: impl FnOnce(*mut u8) -> isize) -> isize {
         raddle_arch::set_fs_base(fs);
         sys!(
             nr::__NR_rt_sigprocmask,
-            2usize,
+            nr::SIG_SETMASK,
             &raw const old,
             0usize,
             8usize
@@ -155,18 +155,9 @@ fn spawn_on(stack_size: usize, make: impl FnOnce(*mut u8) -> isize) -> isize {
 /// # Safety
 /// The handlers of those must be fit for this kernel thread.
 pub unsafe fn accept_only(signals: &[usize]) {
-    const SETMASK: usize = nr::SIG_SETMASK as usize;
     let mask = !signals.iter().fold(0u64, |set, n| set | 1 << (n - 1));
-    // SAFETY: the kernel reads a live word.
-    unsafe {
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            SETMASK,
-            &raw const mask,
-            0usize,
-            8usize
-        )
-    };
+    // SAFETY: the caller's promise.
+    unsafe { change_signal_mask(nr::SIG_SETMASK, mask) };
 }
 
 /// CPU time that the kernel thread `tid` has used; 0 if there is none.
@@ -298,14 +289,30 @@ pub(crate) fn beginning<'a>(path: &[u8], buffer: &'a mut [u8]) -> Option<&'a [u8
 /// Sleeps, if `*word` is `expected`, until a wake-up or a signal comes.
 pub fn futex_wait(word: *const u32, expected: u32) {
     // SAFETY: the word is live; FUTEX_WAIT_PRIVATE reads it.
-    unsafe { sys!(nr::__NR_futex, word, 128usize, expected, 0usize) };
+    unsafe {
+        sys!(
+            nr::__NR_futex,
+            word,
+            nr::FUTEX_WAIT | nr::FUTEX_PRIVATE_FLAG,
+            expected,
+            0usize
+        )
+    };
 }
 
 /// As [`futex_wait`], for at most `timeout_ns`. Returns true if the time passed.
 pub fn futex_wait_for(word: *const u32, expected: u32, timeout_ns: u64) -> bool {
     let timeout = raddle_sys::abi::Timespec::from_ns(timeout_ns);
     // SAFETY: as above; the kernel reads a live timespec.
-    let r = unsafe { sys!(nr::__NR_futex, word, 128usize, expected, &raw const timeout) };
+    let r = unsafe {
+        sys!(
+            nr::__NR_futex,
+            word,
+            nr::FUTEX_WAIT | nr::FUTEX_PRIVATE_FLAG,
+            expected,
+            &raw const timeout
+        )
+    };
     r == raddle_sys::err(raddle_sys::errno::ETIMEDOUT)
 }
 
@@ -318,5 +325,12 @@ pub(crate) fn nap(ns: u64) {
 /// Wakes up to `count` sleepers on `word`.
 pub fn futex_wake(word: *const u32, count: u32) {
     // SAFETY: FUTEX_WAKE_PRIVATE only uses the address.
-    unsafe { sys!(nr::__NR_futex, word, 129usize, count) };
+    unsafe {
+        sys!(
+            nr::__NR_futex,
+            word,
+            nr::FUTEX_WAKE | nr::FUTEX_PRIVATE_FLAG,
+            count
+        )
+    };
 }

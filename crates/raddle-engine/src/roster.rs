@@ -193,9 +193,10 @@ impl Roster {
         }
         let own = own_tid();
         self.give(*used, nr, arguments, result, |tid| tid != own);
-        match self.differs.load(Ordering::Acquire) == result {
-            true => Ok(result),
-            false => Err(Differs),
+        if self.differs.load(Ordering::Acquire) == result {
+            Ok(result)
+        } else {
+            Err(Differs)
         }
     }
 

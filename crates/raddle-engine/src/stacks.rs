@@ -314,9 +314,10 @@ impl Stacks {
                     }
                     Access::None => false,
                 };
-                match done {
-                    true => Answer::Done,
-                    false => hand_over(&slot, state).into(),
+                if done {
+                    Answer::Done
+                } else {
+                    hand_over(&slot, state).into()
                 }
             }
             _ => hand_over(&slot, state).into(),
@@ -339,9 +340,10 @@ impl Stacks {
                         shrink(&slot, state, range) && (range.to <= open || empty(open, range.to))
                     }
                 };
-            match done {
-                true => Answer::Done,
-                false => hand_over(&slot, state).into(),
+            if done {
+                Answer::Done
+            } else {
+                hand_over(&slot, state).into()
             }
         })
     }
@@ -355,13 +357,15 @@ impl Stacks {
             let is_fit = state.guard == 0 || state.kind == Guard::Installed;
             let done = state.phase == Phase::Used
                 && is_fit
-                && match installs {
-                    true => grow(&slot, state, range, Guard::Installed, |_| true),
-                    false => shrink(&slot, state, range),
+                && if installs {
+                    grow(&slot, state, range, Guard::Installed, |_| true)
+                } else {
+                    shrink(&slot, state, range)
                 };
-            match done {
-                true => Answer::Done,
-                false => hand_over(&slot, state).into(),
+            if done {
+                Answer::Done
+            } else {
+                hand_over(&slot, state).into()
             }
         })
     }

@@ -84,8 +84,9 @@ impl Sysmon {
 
     /// Starts the thread.
     pub(crate) fn start(&self) -> Result<(), isize> {
-        // SAFETY: makes a descriptor (EFD_CLOEXEC | EFD_NONBLOCK).
-        let wake = unsafe { sys!(nr::__NR_eventfd2, 0usize, 0o2004000usize) };
+        let flags = nr::EFD_CLOEXEC | nr::EFD_NONBLOCK;
+        // SAFETY: makes a descriptor.
+        let wake = unsafe { sys!(nr::__NR_eventfd2, 0usize, flags) };
         let wake = crate::descriptor::hide(wake)?;
         self.wake.set(wake as i32);
         // Here and not on the thread: the program must never see a descriptor of the runtime.

@@ -45,9 +45,10 @@ impl Header {
         let long_enough = header.header_size as usize >= size_of::<Header>()
             && header.record_size as usize >= size_of::<ThreadRecord>()
             && header.carrier_record_size as usize >= size_of::<CarrierRecord>();
-        match long_enough && header.version > 0 {
-            true => Ok(header),
-            false => Err(ParseError::Sizes),
+        if long_enough && header.version > 0 {
+            Ok(header)
+        } else {
+            Err(ParseError::Sizes)
         }
     }
 
@@ -213,9 +214,10 @@ mod tests {
         let bytes = sample();
         for length in 0..bytes.len() {
             let error = Snapshot::parse(&bytes[..length]).unwrap_err();
-            let expected = match length < size_of::<Header>() {
-                true => ParseError::Short,
-                false => ParseError::Truncated,
+            let expected = if length < size_of::<Header>() {
+                ParseError::Short
+            } else {
+                ParseError::Truncated
             };
             assert_eq!(error, expected, "{length} bytes");
         }

@@ -24,8 +24,8 @@
  * not have run when `create` is called.
  *
  * A policy that picks something else than a thread which it was given and has not picked since,
- * that picks nothing while it has threads, whose calls of more than 100 us take an eighth of the
- * time, or that is in one call for 50 ms of CPU time or for a second, is not called again but for
+ * that picks nothing while it has threads, that spends an eighth of the time in calls of more than
+ * 100 us, or that is in one call for 50 ms of CPU time or for a second, is not called again but for
  * `destroy`: threads run first come, first served from then on, and a line on standard error says
  * so. A call that does not return is abandoned, with the stack that it uses, and `destroy` is not
  * called then. A policy that writes where it mustn't takes the program with it.

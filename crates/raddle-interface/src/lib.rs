@@ -99,12 +99,12 @@ pub struct Runtime {
     pub loads: extern "C" fn() -> usize,
     /// Returns 1 if the calling thread, with a stack of so many bytes, may be kept when it has
     /// ended. Then the thread accepts no signal any more, and its signal mask so far is stored.
-    pub may_keep: extern "C" fn(usize, &mut u64) -> u32,
-    /// After [`Runtime::may_keep`]: the calling thread isn't kept, but ends for good, and has this
+    pub may_reuse: extern "C" fn(usize, &mut u64) -> u32,
+    /// After [`Runtime::may_reuse`]: the calling thread isn't kept, but ends for good, and has this
     /// signal mask again.
-    pub keep_not: extern "C" fn(u64),
+    pub forgo_reuse: extern "C" fn(u64),
     /// The address of a function of a [`Seat`]: ends the calling thread, after
-    /// [`Runtime::may_keep`], and keeps it. Returns when the thread is another thread, or must end
+    /// [`Runtime::may_reuse`], and keeps it. Returns when the thread is another thread, or must end
     /// for good: its seat says which. Call it by jumps.
     pub keep: Jumped,
     /// Reuses a kept thread with a stack of this size as a new green thread of the calling thread,

@@ -6,10 +6,36 @@
 //! gave it (a thread's routine, a destructor) through pointers, so a function of the program's that
 //! ends in a jump to `mmap` isn't taken for libc.
 
-use crate::boundary::Frame;
-use crate::credentials;
+use crate::frame::Frame;
 use crate::user::User;
 use core::sync::atomic::{AtomicUsize, Ordering};
+
+/// libc's text, from and to.
+static LIBC: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
+/// libc's function `syscall`, which makes the program's calls.
+static RAW: AtomicUsize = AtomicUsize::new(0);
+/// Bytes of that function at most.
+const RAW_LEN: usize = 64;
+
+/// Says where libc's text is, and its function `syscall`. Once, at start-up.
+pub fn know_libc(from: usize, to: usize, raw: usize) {
+    LIBC[0].store(from, Ordering::Relaxed);
+    LIBC[1].store(to, Ordering::Relaxed);
+    RAW.store(raw, Ordering::Relaxed);
+}
+
+/// Returns true if a site is one of libc's own calls, not of those that programs make through
+/// `syscall`.
+pub fn is_libcs(site: usize) -> bool {
+    let raw = RAW.load(Ordering::Relaxed);
+    is_libc_text(site) && !(raw..raw + RAW_LEN).contains(&site)
+}
+
+/// Returns true if the address is in libc's text.
+pub fn is_libc_text(address: usize) -> bool {
+    let [from, to] = [0, 1].map(|end| LIBC[end].load(Ordering::Relaxed));
+    (from..to).contains(&address)
+}
 
 /// One of libc's functions. Written once at start-up.
 pub struct Function {
@@ -70,7 +96,7 @@ pub fn of(frame: &Frame, function: &Function) -> Caller {
     // SAFETY: the function's return address, and what it has pushed below.
     let back = unsafe { *frame.program_stack().add(words) };
     let call = back.wrapping_sub(CALL_LEN);
-    if !credentials::is_libc_text(back) || !credentials::is_libc_text(call) {
+    if !is_libc_text(back) || !is_libc_text(call) {
         return Caller::Program;
     }
     let at = User::<u8>::at(call);
@@ -78,7 +104,7 @@ pub fn of(frame: &Frame, function: &Function) -> Caller {
         return Caller::Program;
     };
     let target = back.wrapping_add_signed(displacement as isize);
-    if opcode != CALL || !credentials::is_libc_text(target) {
+    if opcode != CALL || !is_libc_text(target) {
         Caller::Program
     } else if target == function.start.load(Ordering::Relaxed) {
         Caller::Libc

@@ -3,7 +3,9 @@
 //! `pthread_getcpuclockid` makes a clock's id of a thread's id without asking the kernel, and reads
 //! go through the vDSO, which no stub sees: the symbol layer takes `clock_gettime` for these ids.
 
-use crate::boundary::{Frame, Outcome};
+pub mod deadlines;
+
+use crate::frame::{Frame, Outcome};
 use core::sync::atomic::Ordering;
 use raddle_engine::accounting::{clock_of, cpu_ns};
 use raddle_engine::{Carrier, PROCESS, Thread};
@@ -76,15 +78,15 @@ pub fn for_kernel(clock: u32) -> u32 {
 
 /// `getrusage(2)` of the calling thread: all its CPU time is said to be user time.
 pub extern "C" fn getrusage(frame: &Frame) -> Outcome {
-    const THREAD: u32 = raddle_sys::nr::RUSAGE_THREAD;
+    const RUSAGE_THREAD: u32 = raddle_sys::nr::RUSAGE_THREAD;
     const WORDS: usize = 18;
-    if frame.word(0) != THREAD || !PROCESS.is_started() {
+    if frame.word(0) != RUSAGE_THREAD || !PROCESS.is_started() {
         return Outcome::PASS;
     }
     // struct rusage: user time, system time, twelve counters, voluntary and involuntary switches.
     let mut usage = [0u64; WORDS];
     // SAFETY: the program's own call, about the carrier; the kernel fills a live structure.
-    let result = unsafe { sys!(frame.number(), THREAD, usage.as_mut_ptr()) };
+    let result = unsafe { sys!(frame.number(), RUSAGE_THREAD, usage.as_mut_ptr()) };
     if is_err(result) {
         return Outcome::of(result);
     }

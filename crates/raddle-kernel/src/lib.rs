@@ -1,51 +1,47 @@
 //! The user-mode kernel: what Linux's thread services do, for green threads.
 //!
-//! A system call enters at [`boundary`] (from a stub that replaced libc's `syscall` instruction),
-//! which looks its number up in [`calls`]; the handler answers it, parks the green thread, or lets
+//! A system call enters at [`entry`] (from a stub that replaced libc's `syscall` instruction),
+//! which looks its number up in [`table`]; the handler answers it, parks the green thread, or lets
 //! it pass to the kernel as it is.
+//!
+//! Each module with a folder is a *room*. A room uses rooms further down in this list only; `cargo
+//! xtask tidy` has the arrows.
+//!
+//! | room | what is there |
+//! |---|---|
+//! | [`entry`] | the entries that stubs call |
+//! | [`table`] | the handlers by number |
+//! | [`fd`] | calls on descriptors: transfers, readiness, helpers |
+//! | [`procfs`] | `/proc` as threads see it |
+//! | [`task`] | threads and processes: creation, end, ids, credentials, names |
+//! | [`memory`] | mappings, and the libraries that come and go with them |
+//! | [`time`] | sleeps and yields |
+//! | [`futex`] | `futex(2)` and `futex_waitv(2)` |
+//! | [`signal`] | masks, queues, actions, delivery; children, which end by a signal |
+//! | [`scheduling`] | classes, niceness, affinity |
+//! | [`words`] | waits on words of memory, their owners, robust lists; delivers no signal |
+//! | [`rules`] | the user's rules about threads: exclusions, shares |
+//! | [`clocks`] | CPU clocks, deadlines |
+//! | [`kernel_threads`], [`callers`] | the kernel thread of a green one; the code that calls |
+//! | [`frame`], [`user`], [`mode`], [`line`] | a call and its outcome, the program's memory, text |
 #![no_std]
 
-pub mod boundary;
 pub mod callers;
-pub mod calls;
-pub mod children;
 pub mod clocks;
-pub mod clones;
-pub mod connections;
-pub mod credentials;
-pub mod descriptors;
-pub mod exclusion;
-pub mod files;
+pub mod entry;
+pub mod fd;
+pub mod frame;
 pub mod futex;
-pub mod helped;
-pub mod ids;
-pub mod io;
-pub mod kept;
-pub mod loading;
+pub mod kernel_threads;
+mod line;
 pub mod memory;
-pub mod messages;
-pub mod poll;
-pub mod process;
+pub mod mode;
 pub mod procfs;
 pub mod rules;
 pub mod scheduling;
-pub mod shares;
 pub mod signal;
-pub mod threads;
+pub mod table;
+pub mod task;
 pub mod time;
-pub mod transfers;
-pub mod uring;
 pub mod user;
-pub mod vectors;
-pub mod waiting;
-
-use core::sync::atomic::Ordering;
-use raddle_engine::{Carrier, PROCESS};
-
-/// Returns true if the running thread shares its carrier with others: a call that would block the
-/// kernel thread must park the green thread instead. False in a process with one thread, and on a
-/// bound thread, which blocks in the kernel.
-#[inline(always)]
-pub fn is_multiplexed() -> bool {
-    PROCESS.is_started() && Carrier::current().bound.load(Ordering::Relaxed).is_null()
-}
+pub mod words;

@@ -4,9 +4,9 @@
 //! a stack. Before any other call about a range with stacks of the arena in it, the arena hands
 //! these stacks over to the kernel, which then answers.
 
-use crate::boundary::{Frame, Outcome};
 use crate::callers::{self, Caller};
-use crate::{credentials, loading};
+use crate::frame::{Frame, Outcome};
+use crate::kernel_threads;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::stacks::{Access, Answer, Range};
 use raddle_engine::{Carrier, PROCESS};
@@ -16,6 +16,7 @@ use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
 mod clean;
 mod keep;
+pub mod loading;
 
 const PROT_NONE: usize = nr::PROT_NONE as usize;
 const PROT_WRITE: usize = nr::PROT_WRITE as usize;
@@ -24,7 +25,7 @@ const PROT_READ_WRITE: usize = (nr::PROT_READ | nr::PROT_WRITE) as usize;
 const STACK: usize = 0x2_0022;
 const MAP_FIXED: usize = nr::MAP_FIXED as usize;
 const MREMAP_FIXED: usize = nr::MREMAP_FIXED as usize;
-const DONTNEED: i32 = nr::MADV_DONTNEED as i32;
+const MADV_DONTNEED: i32 = nr::MADV_DONTNEED as i32;
 const ENOMEM: isize = err(errno::ENOMEM);
 
 /// One thread end of so many really gives the stack's pages back.
@@ -77,10 +78,11 @@ fn may_lack_memory(number: u32) -> bool {
 
 /// Lets the kernel make the call; if there is no memory, free stacks are given back first.
 fn pass(frame: &Frame) -> Outcome {
-    match PROCESS.stacks.has_warm() && may_lack_memory(frame.number()) {
+    if PROCESS.stacks.has_warm() && may_lack_memory(frame.number()) {
         // SAFETY: the program's own call.
-        true => Outcome::of(again_if_refused(frame, unsafe { frame.raw() })),
-        false => Outcome::PASS,
+        Outcome::of(again_if_refused(frame, unsafe { frame.raw() }))
+    } else {
+        Outcome::PASS
     }
 }
 
@@ -128,12 +130,12 @@ pub extern "C" fn madvise(frame: &Frame) -> Outcome {
     };
     if !PROCESS.stacks.covers(range) {
         return match advice as i32 {
-            DONTNEED => keep::emptying(frame, range, Outcome::PASS),
+            MADV_DONTNEED => keep::emptying(frame, range, Outcome::PASS),
             _ => Outcome::PASS,
         };
     }
     let here = core::ptr::from_ref(frame).addr();
-    if advice as i32 == DONTNEED
+    if advice as i32 == MADV_DONTNEED
         && PROCESS.stacks.is_low_end_of_own(range, here)
         && callers::of(frame, &callers::MADVISE) == Caller::Libc
         && !ENDS
@@ -147,25 +149,28 @@ pub extern "C" fn madvise(frame: &Frame) -> Outcome {
 
 /// Advice about a range with stacks of the arena in it.
 fn advised(frame: &Frame, range: Range, advice: i32) -> Outcome {
-    const WILLNEED: i32 = nr::MADV_WILLNEED as i32;
-    const FREE: i32 = nr::MADV_FREE as i32;
-    const COLD: i32 = nr::MADV_COLD as i32;
-    const PAGEOUT: i32 = nr::MADV_PAGEOUT as i32;
-    const DONTNEED_LOCKED: i32 = nr::MADV_DONTNEED_LOCKED as i32;
-    const GUARD_INSTALL: i32 = nr::MADV_GUARD_INSTALL as i32;
-    const GUARD_REMOVE: i32 = nr::MADV_GUARD_REMOVE as i32;
+    const MADV_WILLNEED: i32 = nr::MADV_WILLNEED as i32;
+    const MADV_FREE: i32 = nr::MADV_FREE as i32;
+    const MADV_COLD: i32 = nr::MADV_COLD as i32;
+    const MADV_PAGEOUT: i32 = nr::MADV_PAGEOUT as i32;
+    const MADV_DONTNEED_LOCKED: i32 = nr::MADV_DONTNEED_LOCKED as i32;
+    const MADV_GUARD_INSTALL: i32 = nr::MADV_GUARD_INSTALL as i32;
+    const MADV_GUARD_REMOVE: i32 = nr::MADV_GUARD_REMOVE as i32;
     match advice {
         // Advice about the content of pages: a guard counts as a protected page.
-        DONTNEED | DONTNEED_LOCKED => {
+        MADV_DONTNEED | MADV_DONTNEED_LOCKED => {
             PROCESS.stacks.clear(range);
             keep::emptying(frame, range, Outcome::PASS)
         }
-        WILLNEED | FREE | COLD | PAGEOUT => {
+        MADV_WILLNEED | MADV_FREE | MADV_COLD | MADV_PAGEOUT => {
             PROCESS.stacks.clear(range);
             Outcome::PASS
         }
-        GUARD_INSTALL | GUARD_REMOVE => {
-            match PROCESS.stacks.advise_guard(range, advice == GUARD_INSTALL) {
+        MADV_GUARD_INSTALL | MADV_GUARD_REMOVE => {
+            match PROCESS
+                .stacks
+                .advise_guard(range, advice == MADV_GUARD_INSTALL)
+            {
                 Answer::Done => Outcome::of(0),
                 Answer::Kernel => Outcome::PASS,
                 Answer::Fails(errno) => Outcome::of(errno),
@@ -358,9 +363,10 @@ pub fn name_mapping(frame: &Frame) -> Outcome {
 
 /// `setrlimit(2)`.
 pub extern "C" fn setrlimit(frame: &Frame) -> Outcome {
-    match counts_memory(frame.arg(0)) {
-        true => limit(frame, frame.args()),
-        false => Outcome::PASS,
+    if counts_memory(frame.arg(0)) {
+        limit(frame, frame.args())
+    } else {
+        Outcome::PASS
     }
 }
 
@@ -369,7 +375,7 @@ pub extern "C" fn prlimit64(frame: &Frame) -> Outcome {
     let [id, resource, new, ..] = frame.args();
     let id = id as u32;
     // The kernel compares the caller's credentials with those of the thread that the call names.
-    let kernel_tid = credentials::kernel_thread_told_apart(id);
+    let kernel_tid = kernel_threads::kernel_thread_told_apart(id);
     let is_own = kernel_tid.is_some() || id == 0 || id == PROCESS.pid.load(Ordering::Relaxed);
     let mut args = frame.args();
     args[0] = kernel_tid.unwrap_or(id) as usize;
@@ -382,9 +388,9 @@ pub extern "C" fn prlimit64(frame: &Frame) -> Outcome {
 
 /// Returns true for the limits that count mappings.
 fn counts_memory(resource: usize) -> bool {
-    const DATA: u32 = nr::RLIMIT_DATA;
-    const AS: u32 = nr::RLIMIT_AS;
-    matches!(resource as u32, DATA | AS)
+    const RLIMIT_DATA: u32 = nr::RLIMIT_DATA;
+    const RLIMIT_AS: u32 = nr::RLIMIT_AS;
+    matches!(resource as u32, RLIMIT_DATA | RLIMIT_AS)
 }
 
 /// Sets a limit that counts mappings, after it has unmapped stacks that the program has no use for.

@@ -1,5 +1,8 @@
 //! Lists of rules about threads from the user's environment: separated by semicolons, with globs.
 
+pub mod exclusion;
+pub mod shares;
+
 use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// A list that is written once, at start-up.

@@ -1,77 +1,19 @@
 //! Sleeping, yielding, and the kernel's forms of a time limit.
 
-use crate::boundary::{Frame, Outcome};
-use crate::scheduling;
-use crate::signal;
+use crate::clocks::deadlines::{sleep_until, timespec};
+use crate::frame::{Frame, Outcome};
+use crate::mode::is_multiplexed;
 use crate::user::User;
-use crate::{clocks, is_multiplexed};
+use crate::{clocks, scheduling, signal};
 use raddle_engine::accounting::cpu_ns;
 use raddle_engine::clock::{MONOTONIC, REALTIME, now_ns, read_ns};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, PROCESS, switch, ums};
-use raddle_sched::Wake;
+use raddle_engine::{Carrier, PROCESS, ums};
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::Timespec;
 use raddle_sys::{err, errno, is_err, nr, sys};
 
-/// `CLOCK_BOOTTIME`.
-const BOOTTIME: u32 = nr::CLOCK_BOOTTIME;
-
-/// Reads the program's timespec.
-fn timespec(at: User<Timespec>) -> Result<u64, isize> {
-    at.read()?.to_ns().ok_or(err(errno::EINVAL))
-}
-
-/// The deadline (CLOCK_MONOTONIC, ns) of a relative timespec; null is for ever.
-///
-/// # Errors
-/// EINVAL or EFAULT, negated.
-pub fn relative_deadline(at: User<Timespec>) -> Result<u64, isize> {
-    if at.is_null() {
-        return Ok(NEVER);
-    }
-    Ok(now_ns().saturating_add(timespec(at)?).min(NEVER - 1))
-}
-
-/// The deadline of an absolute timespec on CLOCK_REALTIME or CLOCK_MONOTONIC; null is for ever.
-///
-/// A later step of the real-time clock doesn't move a deadline that is already set.
-///
-/// # Errors
-/// EINVAL or EFAULT, negated.
-pub fn absolute_deadline(at: impl Into<User<Timespec>>, realtime: bool) -> Result<u64, isize> {
-    let at = at.into();
-    if at.is_null() {
-        return Ok(NEVER);
-    }
-    Ok(deadline_at(timespec(at)?, realtime))
-}
-
-/// The deadline of a time on CLOCK_REALTIME or CLOCK_MONOTONIC.
-pub fn deadline_at(at_ns: u64, realtime: bool) -> u64 {
-    if !realtime {
-        return at_ns.min(NEVER - 1);
-    }
-    let left = at_ns.saturating_sub(read_ns(REALTIME));
-    now_ns().saturating_add(left).min(NEVER - 1)
-}
-
-/// The deadline of a timeout in milliseconds; negative is for ever.
-pub fn millisecond_deadline(timeout_ms: i32) -> u64 {
-    match u64::try_from(timeout_ms) {
-        Ok(ms) => now_ns() + ms * 1_000_000,
-        Err(_) => NEVER,
-    }
-}
-
-/// Sleeps until `deadline_ns`; returns true if a signal came first.
-pub fn sleep_until(deadline_ns: u64) -> bool {
-    let thread = Carrier::current().thread();
-    thread.waits_for(WaitKind::SLEEP, 0, deadline_ns);
-    thread.task.prepare_fenced();
-    let outcome = switch::park_until(deadline_ns);
-    outcome == Wake::Signalled
-}
+const CLOCK_BOOTTIME: u32 = nr::CLOCK_BOOTTIME;
 
 /// `nanosleep(2)`.
 pub extern "C" fn nanosleep(frame: &Frame) -> Outcome {
@@ -97,11 +39,12 @@ pub extern "C" fn clock_nanosleep(frame: &Frame) -> Outcome {
         return Outcome::PASS;
     }
     let is_absolute = frame.word(1) & TIMER_ABSTIME != 0;
-    let remaining = match is_absolute {
-        true => User::at(0),
-        false => frame.user(3),
+    let remaining = if is_absolute {
+        User::at(0)
+    } else {
+        frame.user(3)
     };
-    if !matches!(clock_id, REALTIME | MONOTONIC | BOOTTIME) {
+    if !matches!(clock_id, REALTIME | MONOTONIC | CLOCK_BOOTTIME) {
         return sleep_on(frame, clock_id, is_absolute, remaining);
     }
     let time_ns = match timespec(frame.user(2)) {
@@ -120,10 +63,9 @@ pub extern "C" fn clock_nanosleep(frame: &Frame) -> Outcome {
 /// sleeps visibly later than the kernel's restart would.
 fn sleep_call(deadline_ns: u64, remaining: User<Timespec>) -> isize {
     while sleep_until(deadline_ns) {
-        if signal::deliver() == signal::Delivered::Nothing {
-            continue;
+        if signal::deliver().ends_call(false) {
+            return interrupted(deadline_ns.saturating_sub(now_ns()), remaining);
         }
-        return interrupted(deadline_ns.saturating_sub(now_ns()), remaining);
     }
     0
 }
@@ -170,9 +112,10 @@ fn sleep_on(frame: &Frame, clock_id: u32, is_absolute: bool, remaining: User<Tim
     let Some(now) = shown_ns() else {
         return Outcome::PASS;
     };
-    let until_ns = match is_absolute {
-        true => time_ns,
-        false => now.saturating_add(time_ns),
+    let until_ns = if is_absolute {
+        time_ns
+    } else {
+        now.saturating_add(time_ns)
     };
     let left_ns = || until_ns.saturating_sub(shown_ns().unwrap_or(until_ns));
     loop {
@@ -196,7 +139,7 @@ fn sleep_on(frame: &Frame, clock_id: u32, is_absolute: bool, remaining: User<Tim
         if result != err(errno::EINTR) {
             return Outcome::of(result);
         }
-        if signal::deliver() != signal::Delivered::Nothing {
+        if signal::deliver().ends_call(false) {
             return Outcome::of(interrupted(left_ns(), remaining));
         }
     }

@@ -16,7 +16,9 @@
 //! canonical, SIGBUS for one behind a file's end. Before that nearly every call passes to the
 //! kernel; the few copies are made by the kernel, too.
 
-use crate::signal;
+pub mod vectors;
+
+use crate::mode::is_virtual;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use raddle_arch::{Context, SwitchFrame};
@@ -179,7 +181,7 @@ impl User<usize> {
     /// # Errors
     /// EFAULT, negated.
     pub fn put(self, value: usize) -> Result<(), isize> {
-        if !signal::is_virtual() {
+        if !is_virtual() {
             return self.write(&value);
         }
         if is_kernels(self.address, size_of::<usize>()) {
@@ -281,9 +283,9 @@ pub const USUAL_END: usize = 1 << 47;
 /// For addresses from [`USUAL_END`] on: with page tables of five levels it accepts some.
 #[cold]
 pub fn kernel_accepts(address: usize) -> bool {
-    const WAKE_PRIVATE: usize = nr::FUTEX_WAKE_PRIVATE as usize;
+    const FUTEX_WAKE_PRIVATE: usize = nr::FUTEX_WAKE_PRIVATE as usize;
     // SAFETY: the kernel looks at the address alone; nothing of the program's waits there.
-    let result = unsafe { sys!(nr::__NR_futex, address & !3, WAKE_PRIVATE, 1usize) };
+    let result = unsafe { sys!(nr::__NR_futex, address & !3, FUTEX_WAKE_PRIVATE, 1usize) };
     result != err(errno::EFAULT)
 }
 
@@ -311,6 +313,26 @@ pub fn exchange(address: usize, old: u32, new: u32) -> Result<u32, isize> {
     result(unsafe { raddle_arch::user_exchange(address, old, new) })
 }
 
+/// Changes the word at `address` from what it holds to what `change` makes of that, by
+/// [`exchange`]. Returns the value from before.
+///
+/// # Errors
+/// EFAULT, negated, or what `change` returns.
+#[inline(always)]
+pub fn update(
+    address: usize,
+    mut change: impl FnMut(u32) -> Result<u32, isize>,
+) -> Result<u32, isize> {
+    let mut word = load(address)?;
+    loop {
+        let seen = exchange(address, word, change(word)?)?;
+        if seen == word {
+            return Ok(word);
+        }
+        word = seen;
+    }
+}
+
 /// Returns true if no byte of the range can be the program's: the upper half is the kernel's,
 /// though a page of it may be readable (`vsyscall=emulate`).
 #[inline(always)]
@@ -324,7 +346,7 @@ fn copy_in(to: *mut u8, from: usize, bytes: usize) -> Result<(), isize> {
         return Err(err(errno::EFAULT));
     }
     let to = to.expose_provenance();
-    if !signal::is_virtual() {
+    if !is_virtual() {
         return copy_by_kernel(nr::__NR_process_vm_readv, [to, from], bytes);
     }
     // SAFETY: the callers' memory is written.
@@ -337,7 +359,7 @@ fn copy_out(to: usize, from: *const u8, bytes: usize) -> Result<(), isize> {
         return Err(err(errno::EFAULT));
     }
     let from = from.expose_provenance();
-    if !signal::is_virtual() {
+    if !is_virtual() {
         return copy_by_kernel(nr::__NR_process_vm_writev, [from, to], bytes);
     }
     // SAFETY: the program asked for the bytes there.

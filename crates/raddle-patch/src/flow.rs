@@ -34,7 +34,7 @@ const TABLE_MAX_ENTRIES: usize = 4096;
 const REACH: usize = 2 + 128;
 
 impl Listing {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             function: Span::default(),
             end: 0,
@@ -49,12 +49,12 @@ impl Listing {
     }
 
     /// Returns whether this is the listing of `function`.
-    pub fn is_of(&self, function: Function) -> bool {
+    pub(crate) fn is_of(&self, function: Function) -> bool {
         self.function == function.whole
     }
 
     /// Decodes `function`, which is no longer than [`MAX_LEN`], as far as its bytes are code.
-    pub fn decode(&mut self, image: &Image, function: Function) {
+    pub(crate) fn decode(&mut self, image: &Image, function: Function) {
         let span = function.whole;
         self.starts.clear(self.function.len());
         self.targets.clear(self.function.len());
@@ -84,7 +84,7 @@ impl Listing {
     /// noted any new jump.
     ///
     /// Decodes only where the bytes look like such a jump, and once.
-    pub fn note_neighbours(
+    pub(crate) fn note_neighbours(
         &mut self,
         image: &Image,
         functions: &Functions<'_>,
@@ -194,18 +194,18 @@ impl Listing {
     }
 
     /// Returns the end of the known part of the function.
-    pub fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.end
     }
 
     /// Returns whether an instruction starts at `address`.
-    pub fn starts_at(&self, address: usize) -> bool {
+    pub(crate) fn starts_at(&self, address: usize) -> bool {
         self.offset(address)
             .is_some_and(|offset| self.starts.contains(offset))
     }
 
     /// Returns whether the function itself jumps to `address`, or may.
-    pub fn jumps_to(&self, address: usize) -> bool {
+    pub(crate) fn jumps_to(&self, address: usize) -> bool {
         // There are too many tables to remember: any address may be in one.
         let unknown = self.jumps_indirectly && self.tables.overflowed;
         unknown
@@ -215,7 +215,7 @@ impl Listing {
     }
 
     /// Returns the instruction that ends where the one at `address` starts.
-    pub fn before(&self, address: usize) -> Option<usize> {
+    pub(crate) fn before(&self, address: usize) -> Option<usize> {
         let offset = self.offset(address)?;
         let nearest = offset.saturating_sub(crate::decode::MAX_LENGTH)..offset;
         nearest
@@ -235,7 +235,7 @@ impl Listing {
     ///
     /// A part elsewhere is code that the function enters in its middle, or that jumps back into the
     /// middle of the function. A plain tail call does neither.
-    pub fn is_vector_free(&self, image: &Image, functions: &Functions<'_>) -> bool {
+    pub(crate) fn is_vector_free(&self, image: &Image, functions: &Functions<'_>) -> bool {
         if self.vector || self.outside.overflowed {
             return false;
         }

@@ -25,11 +25,11 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    pub fn contains(self, address: usize) -> bool {
+    pub(crate) fn contains(self, address: usize) -> bool {
         (self.start..self.end).contains(&address)
     }
 
-    pub fn len(self) -> usize {
+    pub(crate) fn len(self) -> usize {
         self.end - self.start
     }
 }

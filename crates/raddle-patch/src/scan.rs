@@ -126,12 +126,12 @@ const WORDS: usize = 512;
 const STRETCH_SHIFT: u32 = 6;
 
 impl Neighbourhoods {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { bits: [0; WORDS] }
     }
 
     /// Notes the neighbourhood of a site.
-    pub fn add(&mut self, site: usize) {
+    pub(crate) fn add(&mut self, site: usize) {
         for address in [
             site.saturating_sub(NEAR_BEFORE),
             site.saturating_add(NEAR_AFTER),
@@ -143,7 +143,7 @@ impl Neighbourhoods {
 
     /// Returns false only if `address` is near no site.
     #[inline]
-    pub fn may_contain(&self, address: usize) -> bool {
+    pub(crate) fn may_contain(&self, address: usize) -> bool {
         let (word, bit) = Self::place(address);
         self.bits[word] & bit != 0
     }

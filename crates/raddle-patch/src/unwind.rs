@@ -37,7 +37,7 @@ const UDATA4: u8 = 0x03;
 const DATAREL_SDATA4: u8 = 0x3b;
 
 impl<'a> Functions<'a> {
-    pub fn of(image: &'a Image) -> Result<Self, Refusal> {
+    pub(crate) fn of(image: &'a Image) -> Result<Self, Refusal> {
         Self::find(image).ok_or(Refusal::NoUnwindTable)
     }
 
@@ -67,7 +67,7 @@ impl<'a> Functions<'a> {
     }
 
     /// Returns the last function that starts at or before `address`.
-    pub fn at(&self, address: usize) -> Option<Function> {
+    pub(crate) fn at(&self, address: usize) -> Option<Function> {
         let (mut low, mut high) = (0, self.count());
         while low < high {
             let middle = low.midpoint(high);

@@ -36,7 +36,7 @@ pub(crate) struct Surroundings<'a> {
 impl Surroundings<'_> {
     /// Looks back from the site for the constant that reaches it in eax. Also returns the address
     /// of the load, or of the site without one.
-    pub fn number(&self) -> (Number, usize) {
+    pub(crate) fn number(&self) -> (Number, usize) {
         let found = self.constant();
         found.map_or((Number::AtRunTime, self.site.address), |(constant, at)| {
             (Number::Constant(constant), at)
@@ -62,7 +62,7 @@ impl Surroundings<'_> {
     }
 
     /// Returns the best window: its bytes before and behind the site.
-    pub fn window(&self) -> Option<(u8, u8)> {
+    pub(crate) fn window(&self) -> Option<(u8, u8)> {
         if self.is_target(self.site.address + 1) {
             return None;
         }

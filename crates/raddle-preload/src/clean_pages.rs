@@ -12,7 +12,7 @@ const EACH: usize = 256;
 
 /// Gives the clean pages of an image's text back. Without the page map nothing happens: pages that
 /// were changed, by a debugger perhaps, can't be told from others.
-pub fn give_back(image: &Image) {
+pub(crate) fn give_back(image: &Image) {
     const FOLDER: isize = -100;
     const READ_ONLY: usize = 0o2000000; // O_RDONLY | O_CLOEXEC
     let path = c"/proc/self/pagemap";
@@ -36,7 +36,7 @@ pub fn give_back(image: &Image) {
 
 /// The same for `count` pages from `at`; false if the page map can't be read.
 fn give_some_back(map: usize, at: usize, count: usize) -> bool {
-    const DONTNEED: usize = nr::MADV_DONTNEED as usize;
+    const MADV_DONTNEED: usize = nr::MADV_DONTNEED as usize;
     const PRESENT: u64 = 1 << 63;
     const OF_FILE: u64 = 1 << 61;
     let mut entries = [0u64; EACH];
@@ -53,7 +53,7 @@ fn give_some_back(map: usize, at: usize, count: usize) -> bool {
         if is_clean(&run[0]) {
             let (start, len) = (at + first * mem::PAGE_SIZE, run.len() * mem::PAGE_SIZE);
             // SAFETY: these pages are as in the file, from where the kernel maps them again.
-            unsafe { sys!(nr::__NR_madvise, start, len, DONTNEED) };
+            unsafe { sys!(nr::__NR_madvise, start, len, MADV_DONTNEED) };
         }
         first += run.len();
     }

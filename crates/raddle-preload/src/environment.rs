@@ -6,13 +6,13 @@ use core::ptr::null;
 use raddle_inspect::settings;
 use raddle_sched::SpinLock;
 
-pub const AT_PHDR: usize = 3;
-pub const AT_PHNUM: usize = 5;
-pub const AT_BASE: usize = 7;
-pub const AT_SECURE: usize = 23;
-pub const AT_HWCAP2: usize = 26;
-pub const AT_EXECFN: usize = 31;
-pub const AT_SYSINFO_EHDR: usize = 33;
+pub(crate) const AT_PHDR: usize = 3;
+pub(crate) const AT_PHNUM: usize = 5;
+pub(crate) const AT_BASE: usize = 7;
+pub(crate) const AT_SECURE: usize = 23;
+pub(crate) const AT_HWCAP2: usize = 26;
+pub(crate) const AT_EXECFN: usize = 31;
+pub(crate) const AT_SYSINFO_EHDR: usize = 33;
 
 /// Variables of the runtime's at most.
 const MOST: usize = 16;
@@ -21,13 +21,13 @@ const ROOM: usize = 4096;
 
 /// The runtime's variables, and what the kernel left behind the environment.
 #[derive(Clone, Copy)]
-pub struct Environment {
+pub(crate) struct Environment {
     /// Up to a null.
     variables: [*const c_char; MOST + 1],
     auxiliary: *const [usize; 2],
 }
 
-// SAFETY: strings and a vector that live for ever; nobody writes there.
+// SAFETY: strings and a vector that live for ever and are never written.
 unsafe impl Send for Environment {}
 
 /// Room for copies of strings.
@@ -39,7 +39,10 @@ impl Environment {
     /// # Safety
     /// Both must be environments of strings that live for ever; the auxiliary vector must be behind
     /// `initial`.
-    pub unsafe fn new(variables: *const *const c_char, initial: *const *const c_char) -> Self {
+    pub(crate) unsafe fn new(
+        variables: *const *const c_char,
+        initial: *const *const c_char,
+    ) -> Self {
         const PREFIX: [u8; 7] = *b"RADDLE_";
         let mut own = [null(); MOST + 1];
         let mut count = 0;
@@ -67,7 +70,7 @@ impl Environment {
 
     /// The same from copies of the strings: programs write their titles where the kernel put the
     /// originals. `None` if they are too long. Once.
-    pub fn copied(&self) -> Option<Self> {
+    pub(crate) fn copied(&self) -> Option<Self> {
         let mut copy = *self;
         let mut copies = COPIES.lock();
         let mut used = 0;
@@ -83,7 +86,7 @@ impl Environment {
     }
 
     /// The value of a variable of the runtime's.
-    pub fn get(&self, name: &str) -> Option<&'static [u8]> {
+    pub(crate) fn get(&self, name: &str) -> Option<&'static [u8]> {
         self.variables
             .iter()
             .take_while(|at| !at.is_null())
@@ -95,14 +98,14 @@ impl Environment {
     }
 
     /// True if the user wants to hear what runs how.
-    pub fn is_verbose(&self) -> bool {
+    pub(crate) fn is_verbose(&self) -> bool {
         self.get(settings::VERBOSE)
             .is_some_and(|value| value != b"0" && !value.is_empty())
     }
 
     /// A decimal number in a variable.
     #[unsafe(link_section = ".text.raddle_start")] // see `raddle_preload::start`
-    pub fn number(&self, name: &str) -> Option<u32> {
+    pub(crate) fn number(&self, name: &str) -> Option<u32> {
         let text = self.get(name)?;
         let digits = text.strip_prefix(b"+").unwrap_or(text);
         let append = |number: u32, &digit: &u8| {
@@ -117,7 +120,7 @@ impl Environment {
     }
 
     /// An entry of the auxiliary vector, or 0.
-    pub fn auxiliary(&self, kind: usize) -> usize {
+    pub(crate) fn auxiliary(&self, kind: usize) -> usize {
         let mut entry = self.auxiliary;
         // SAFETY: the vector ends with a zero entry.
         unsafe {
@@ -133,14 +136,14 @@ impl Environment {
 }
 
 /// One line of text on the stack; what doesn't fit is cut.
-pub struct Line {
+pub(crate) struct Line {
     text: [u8; 256],
     len: usize,
 }
 
 impl Line {
     /// An empty line.
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             text: [0; 256],
             len: 0,
@@ -148,7 +151,7 @@ impl Line {
     }
 
     /// The text so far.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.text[..self.len]
     }
 }

@@ -7,7 +7,9 @@ use raddle_engine::engine::Plan;
 use raddle_engine::process::MAX_WANTED;
 use raddle_engine::{Carrier, PROCESS, Thread, bound, ums};
 use raddle_interface::{Birth, EnginePlan, HostControl, Runtime, VERSION, WorkerControl};
-use raddle_kernel::{kept, loading, scheduling};
+use raddle_kernel::memory::loading;
+use raddle_kernel::scheduling;
+use raddle_kernel::task::reuse;
 use raddle_sched::policies::Kind;
 
 /// 1 once the process is taken over.
@@ -16,7 +18,7 @@ static UP: AtomicU32 = AtomicU32::new(0);
 /// See [`Runtime`].
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals)]
-pub static raddle_runtime: Runtime = Runtime {
+pub(crate) static raddle_runtime: Runtime = Runtime {
     version: VERSION,
     is_up,
     is_green,
@@ -41,8 +43,8 @@ pub static raddle_runtime: Runtime = Runtime {
     policy,
     engine_cpu_ns,
     loads: loading::count,
-    may_keep,
-    keep_not,
+    may_reuse,
+    forgo_reuse,
     keep: seats::keep,
     reuse,
     wait,
@@ -50,12 +52,12 @@ pub static raddle_runtime: Runtime = Runtime {
 };
 
 /// The process is taken over.
-pub fn set_up() {
+pub(crate) fn set_up() {
     UP.store(1, Ordering::Relaxed);
 }
 
 extern "C" fn is_up() -> u32 {
-    start::ensure(); // who asks is about to make threads
+    start::ensure(); // the caller is about to make threads
     UP.load(Ordering::Relaxed)
 }
 
@@ -67,9 +69,8 @@ pub(crate) fn thread<'a>() -> Option<&'a Thread> {
 }
 
 extern "C" fn is_green() -> u32 {
-    let is_bound = |thread: &Thread| !thread.bound.load(Ordering::Relaxed).is_null();
     let is_lone = PROCESS.is_explicit() && !PROCESS.is_started();
-    u32::from(!is_lone && thread().is_some_and(|thread| !is_bound(thread)))
+    u32::from(!is_lone && thread().is_some_and(|thread| !thread.is_bound()))
 }
 
 extern "C" fn next_is_green(green: u32) {
@@ -173,23 +174,23 @@ fn one_of_many<'a>() -> Option<&'a Thread> {
     thread().filter(|_| PROCESS.is_started())
 }
 
-extern "C" fn may_keep(stack_size: usize, mask: &mut u64) -> u32 {
-    let may = one_of_many().and_then(|thread| kept::may_keep(thread, stack_size));
+extern "C" fn may_reuse(stack_size: usize, mask: &mut u64) -> u32 {
+    let may = one_of_many().and_then(|thread| reuse::may_reuse(thread, stack_size));
     may.map_or(0, |before| {
         *mask = before;
         1
     })
 }
 
-extern "C" fn keep_not(mask: u64) {
+extern "C" fn forgo_reuse(mask: u64) {
     if let Some(thread) = one_of_many() {
-        kept::keep_not(thread, mask);
+        reuse::forgo_reuse(thread, mask);
         symbols::leave();
     }
 }
 
 extern "C" fn reuse(stack_size: usize, next: *mut c_void) -> usize {
-    let id = one_of_many().map_or(0, |_| kept::reuse(stack_size, next).unwrap_or(0));
+    let id = one_of_many().map_or(0, |_| reuse::reuse(stack_size, next).unwrap_or(0));
     if id != 0 {
         symbols::leave();
     }
@@ -198,14 +199,14 @@ extern "C" fn reuse(stack_size: usize, next: *mut c_void) -> usize {
 
 extern "C" fn wait(word: &AtomicU32, seen: u32) {
     if one_of_many().is_some() {
-        kept::wait(word, seen);
+        reuse::wait(word, seen);
         symbols::leave();
     }
 }
 
 extern "C" fn wake(address: usize) {
     if one_of_many().is_some() {
-        kept::wake(address);
+        reuse::wake(address);
         symbols::leave();
     }
 }

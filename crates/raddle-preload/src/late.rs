@@ -1,8 +1,8 @@
 //! Patching libraries that are loaded while the program runs, and forgetting them.
 //!
-//! When and by whom is said in [`raddle_kernel::loading`]: nobody else executes the text, and
-//! ld.so's lock is held, so that there is one at a time. Planning needs more stack than a thread
-//! may have left: it gets a stack of its own for the while.
+//! [`raddle_kernel::memory::loading`] says when, and which thread does it: no other thread executes
+//! the text, and ld.so's lock is held, so that there is one at a time. Planning needs more stack
+//! than a thread may have left: it gets a stack of its own for the while.
 
 use crate::{own_stack, patching};
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -25,7 +25,7 @@ static LIBRARIES: SpinLock<[Option<Late>; MOST]> = SpinLock::new([None; MOST]);
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Patches the library with its header at `base`. Without memory its calls go to the kernel.
-pub fn loaded(base: usize) {
+pub(crate) fn loaded(base: usize) {
     own_stack::call(patch, base);
 }
 
@@ -44,8 +44,8 @@ extern "C" fn patch(base: usize) {
     }
 }
 
-/// Forgets the libraries whose text lies in the addresses that go away.
-pub fn unmapped(from: usize, to: usize) {
+/// Forgets the libraries with text in the addresses that go away.
+pub(crate) fn unmapped(from: usize, to: usize) {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return;
     }
@@ -56,7 +56,7 @@ pub fn unmapped(from: usize, to: usize) {
         {
             *slot = None;
             COUNT.fetch_sub(1, Ordering::Relaxed);
-            // SAFETY: who unmaps text says that nobody executes it; ld.so's lock is held.
+            // SAFETY: the caller unmaps text, which no thread executes then; ld.so's lock is held.
             unsafe { late.stubs.release() };
         }
     }
@@ -64,9 +64,9 @@ pub fn unmapped(from: usize, to: usize) {
 
 /// In the child of a fork: another thread of the parent may have been at the list. Then the list
 /// may be half written, and the child forgets it: the stubs stay after their libraries.
-// Beside the boundary's entries: see `raddle_kernel::process`.
+// Beside the boundary's entries: see `raddle_kernel::task::process`.
 #[unsafe(link_section = ".text.raddle_boundary")]
-pub fn in_child() {
+pub(crate) fn in_child() {
     // SAFETY: the child has one thread.
     if unsafe { LIBRARIES.break_lock() } {
         *LIBRARIES.lock() = [None; MOST];

@@ -9,7 +9,7 @@ use raddle_patch::wrapper;
 ///
 /// # Safety
 /// `libc` must be libc's entry in ld.so's list.
-pub unsafe fn know(libc: &LinkMap) {
+pub(crate) unsafe fn know(libc: &LinkMap) {
     const CODE: usize = 128;
     let functions = [
         (&callers::MMAP, c"mmap"),

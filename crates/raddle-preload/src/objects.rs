@@ -6,14 +6,14 @@ use core::ffi::CStr;
 use core::ptr::null;
 
 /// The next entry of ld.so's list.
-pub fn after(object: &LinkMap) -> Option<&LinkMap> {
+pub(crate) fn after(object: &LinkMap) -> Option<&LinkMap> {
     // SAFETY: the list is null-terminated.
     unsafe { object.next.as_ref() }
 }
 
 /// The object of this file name, or the one that calls itself so: ld.so's path is the program's
 /// interpreter or what a user typed, like `/usr/bin/ld.so`.
-pub fn find<'a>(map: &'a LinkMap, name: &CStr) -> Option<&'a LinkMap> {
+pub(crate) fn find<'a>(map: &'a LinkMap, name: &CStr) -> Option<&'a LinkMap> {
     let mut next = Some(map);
     while let Some(object) = next {
         let has_path = !object.name.is_null() && {
@@ -74,7 +74,7 @@ const PT_DYNAMIC: u32 = 2;
 
 /// The head of ld.so's list: through the main program's `DT_DEBUG`, or through ld.so's own symbol
 /// where the program has no such entry, as a shared object that is executed.
-pub fn link_map<'a>(environment: &Environment) -> Option<&'a LinkMap> {
+pub(crate) fn link_map<'a>(environment: &Environment) -> Option<&'a LinkMap> {
     by_program(environment).or_else(|| by_loader(environment))
 }
 
@@ -127,7 +127,7 @@ fn by_program<'a>(environment: &Environment) -> Option<&'a LinkMap> {
 }
 
 /// True if a note of the program says that Go's linker made it.
-pub fn is_go(environment: &Environment) -> bool {
+pub(crate) fn is_go(environment: &Environment) -> bool {
     const PT_NOTE: u32 = 4;
     let Some((mut at, mut left)) = Headers::of(environment).and_then(|h| h.find(PT_NOTE)) else {
         return false;

@@ -7,7 +7,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 
 /// A function of libc by address; 0 before start-up and if libc has none.
 #[repr(C)]
-pub struct Original {
+pub(crate) struct Original {
     /// First, where assembly looks for it.
     address: AtomicUsize,
     name: &'static CStr,
@@ -23,14 +23,14 @@ impl Original {
 
     /// The address.
     #[inline(always)]
-    pub fn get(&self) -> usize {
+    pub(crate) fn get(&self) -> usize {
         self.address.load(Ordering::Relaxed)
     }
 }
 
 macro_rules! originals {
     ($($constant:ident = $name:literal;)*) => {
-        $(pub static $constant: Original = Original::new($name);)*
+        $(pub(crate) static $constant: Original = Original::new($name);)*
         static ALL: &[&Original] = &[$(&$constant),*];
     };
 }
@@ -71,7 +71,7 @@ originals! {
 
 /// One entry of ld.so's list of loaded objects (`struct link_map`).
 #[repr(C)]
-pub struct LinkMap {
+pub(crate) struct LinkMap {
     pub base: usize,
     pub name: *const c_char,
     pub dynamic: *const [usize; 2],
@@ -85,7 +85,7 @@ static LIST: AtomicUsize = AtomicUsize::new(0);
 static PROGRAM: AtomicUsize = AtomicUsize::new(0);
 
 /// Remembers ld.so's list, and the address of the program's path (AT_EXECFN) or 0.
-pub fn remember(map: &LinkMap, program: usize) {
+pub(crate) fn remember(map: &LinkMap, program: usize) {
     PROGRAM.store(program, Ordering::Relaxed);
     LIST.store(
         core::ptr::from_ref(map).expose_provenance(),
@@ -94,7 +94,7 @@ pub fn remember(map: &LinkMap, program: usize) {
 }
 
 /// The loaded object that most closely precedes `address`, which should be code of it.
-pub fn object_of<'a>(address: usize) -> Option<&'a LinkMap> {
+pub(crate) fn object_of<'a>(address: usize) -> Option<&'a LinkMap> {
     let mut next = LIST.load(Ordering::Acquire) as *const LinkMap;
     let mut best: Option<&LinkMap> = None;
     // SAFETY: entries of ld.so's list; the caller runs code of the object it asks for.
@@ -108,7 +108,7 @@ pub fn object_of<'a>(address: usize) -> Option<&'a LinkMap> {
 }
 
 /// The file of a loaded object.
-pub fn path_of(object: &LinkMap) -> &'static [u8] {
+pub(crate) fn path_of(object: &LinkMap) -> &'static [u8] {
     let program = PROGRAM.load(Ordering::Relaxed) as *const c_char;
     // SAFETY: strings of ld.so's list and of the auxiliary vector, which live for ever.
     unsafe {
@@ -133,7 +133,7 @@ struct Symbol {
 ///
 /// # Safety
 /// `libc` must be libc's entry in ld.so's list.
-pub unsafe fn look_up(libc: &LinkMap) {
+pub(crate) unsafe fn look_up(libc: &LinkMap) {
     for original in ALL {
         // SAFETY: the caller's promise.
         let address = unsafe { symbol(libc, original.name) };
@@ -145,14 +145,15 @@ pub unsafe fn look_up(libc: &LinkMap) {
 ///
 /// # Safety
 /// `map` must be ld.so's list, and `own` the base of this library.
-pub unsafe fn look_up_anywhere(map: &LinkMap, own: usize) {
+pub(crate) unsafe fn look_up_anywhere(map: &LinkMap, own: usize) {
     for original in ALL {
         let mut next = Some(map);
         while let Some(object) = next {
-            let address = match object.base == own {
-                true => 0,
+            let address = if object.base == own {
+                0
+            } else {
                 // SAFETY: an entry of the list.
-                false => unsafe { symbol(object, original.name) },
+                unsafe { symbol(object, original.name) }
             };
             if address != 0 {
                 original.address.store(address, Ordering::Relaxed);
@@ -264,7 +265,7 @@ impl LinkMap {
     ///
     /// # Safety
     /// This must be an entry of ld.so's list.
-    pub unsafe fn is_called(&self, name: &CStr) -> bool {
+    pub(crate) unsafe fn is_called(&self, name: &CStr) -> bool {
         const DT_SONAME: usize = 14;
         // SAFETY: the caller's promise.
         let (tables, own) = unsafe { (Tables::of(self), self.value(DT_SONAME)) };
@@ -279,7 +280,7 @@ impl LinkMap {
 ///
 /// # Safety
 /// `object` must be an entry of ld.so's list.
-pub unsafe fn imports(object: &LinkMap, name: &CStr) -> bool {
+pub(crate) unsafe fn imports(object: &LinkMap, name: &CStr) -> bool {
     // SAFETY: the caller's promise.
     let Some(tables) = (unsafe { Tables::of(object) }) else {
         return false;
@@ -304,7 +305,7 @@ pub unsafe fn imports(object: &LinkMap, name: &CStr) -> bool {
 ///
 /// # Safety
 /// `object` must be an entry of ld.so's list.
-pub unsafe fn symbol(object: &LinkMap, name: &CStr) -> usize {
+pub(crate) unsafe fn symbol(object: &LinkMap, name: &CStr) -> usize {
     const HIDDEN: u16 = 0x8000;
     // SAFETY: the tables of a loaded object, which ld.so has relocated.
     unsafe {

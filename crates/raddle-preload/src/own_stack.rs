@@ -7,7 +7,7 @@ const SIZE: usize = 512 * 1024;
 
 /// Calls `function(argument)` on a stack of its own. False, and nothing is called, if there is no
 /// memory for one.
-pub fn call(function: extern "C" fn(usize), argument: usize) -> bool {
+pub(crate) fn call(function: extern "C" fn(usize), argument: usize) -> bool {
     let Ok(stack) = mem::map(SIZE) else {
         return false;
     };

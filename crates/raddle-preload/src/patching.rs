@@ -6,7 +6,8 @@ use crate::original::{self, LinkMap};
 use crate::why::Why;
 use crate::{clean_pages, late, memory_functions};
 use core::ffi::CStr;
-use raddle_kernel::{boundary, calls, credentials, loading};
+use raddle_kernel::memory::loading;
+use raddle_kernel::{callers, frame, table};
 use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, join_texts, plan};
 use raddle_sys::mem;
 
@@ -19,13 +20,17 @@ unsafe extern "C" {
 }
 
 /// The address at which this library is loaded.
-pub fn own_base() -> usize {
+pub(crate) fn own_base() -> usize {
     (&raw const __ehdr_start).addr()
 }
 
 /// Patches whatever is loaded. libc must be patched; what else can't be makes its calls in the
 /// kernel.
-pub fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Result<Report, Why> {
+pub(crate) fn patch_all(
+    environment: &Environment,
+    map: &LinkMap,
+    libc: &LinkMap,
+) -> Result<Report, Why> {
     // SAFETY: libc's entry.
     unsafe { memory_functions::know(libc) };
     let report = patch(libc).map_err(Why::Patching)?;
@@ -33,7 +38,7 @@ pub fn patch_all(environment: &Environment, map: &LinkMap, libc: &LinkMap) -> Re
     unsafe {
         let image = Image::at(libc.base, Image::ANY_SIZE).map_err(Why::Patching)?;
         let (from, to) = image.text_range();
-        credentials::know_libc(from, to, original::symbol(libc, c"syscall"));
+        callers::know_libc(from, to, original::symbol(libc, c"syscall"));
     }
     watch_loading(map);
     patch_program(environment, map);
@@ -94,8 +99,8 @@ fn patch(object: &LinkMap) -> Result<Report, Refusal> {
 /// Patches a library that ld.so has mapped, and says where its text is.
 ///
 /// # Safety
-/// Its header is at `base`, all segments are mapped, and nobody executes its text.
-pub unsafe fn patch_late(base: usize) -> Result<(Report, (usize, usize)), Refusal> {
+/// Its header is at `base`, all segments are mapped, and no thread executes its text.
+pub(crate) unsafe fn patch_late(base: usize) -> Result<(Report, (usize, usize)), Refusal> {
     // SAFETY: the caller's promise.
     unsafe {
         let image = Image::at(base, Image::ANY_SIZE)?;
@@ -107,19 +112,19 @@ pub unsafe fn patch_late(base: usize) -> Result<(Report, (usize, usize)), Refusa
 }
 
 /// # Safety
-/// Nobody executes the image's text.
+/// No thread executes the image's text.
 unsafe fn patch_image(image: &Image, path: Option<&CStr>) -> Result<Report, Refusal> {
     let targets = Targets {
-        plain: boundary::raddle_entry_plain as *const () as usize,
-        vector: boundary::raddle_entry_vector as *const () as usize,
-        clone_before: boundary::raddle_entry_clone_before as *const () as usize,
-        plain_clone_before: boundary::raddle_entry_plain_clone_before as *const () as usize,
-        clone_after: boundary::raddle_entry_clone_after as *const () as usize,
+        plain: frame::raddle_entry_plain as *const () as usize,
+        vector: frame::raddle_entry_vector as *const () as usize,
+        clone_before: frame::raddle_entry_clone_before as *const () as usize,
+        plain_clone_before: frame::raddle_entry_plain_clone_before as *const () as usize,
+        clone_after: frame::raddle_entry_clone_after as *const () as usize,
     };
     let mut scratch = [Site::EMPTY; MAX_SITES];
     // SAFETY: the caller's promise; the targets are the boundary's entries, which keep theirs.
     unsafe {
-        let plan = plan(image, &calls::wanted(), &mut scratch)?;
+        let plan = plan(image, &table::wanted(), &mut scratch)?;
         let report = apply(image, &plan, &targets, &Linux, path)?;
         if report.patched != 0 {
             join_texts(image, &Linux)?;

@@ -9,17 +9,17 @@ use crate::original::{self, LinkMap};
 use core::ffi::CStr;
 use raddle_engine::PROCESS;
 use raddle_inspect::settings;
-use raddle_kernel::shares;
+use raddle_kernel::rules::shares;
 use raddle_sched::policies::{Kind, Table};
 
 /// What is wrong with the variables.
-pub enum Wrong {
+pub(crate) enum Wrong {
     Policy,
     Share,
 }
 
 /// Chooses the policy and the shares. Before the engine is initialised.
-pub fn choose(environment: &Environment) -> Result<(), Wrong> {
+pub(crate) fn choose(environment: &Environment) -> Result<(), Wrong> {
     let rules = environment
         .get(settings::SHARE)
         .filter(|rules| !rules.is_empty());
@@ -47,7 +47,7 @@ pub fn choose(environment: &Environment) -> Result<(), Wrong> {
 }
 
 /// Finds the plug-in, if one is asked for. After the engine was initialised.
-pub fn plug_in(environment: &Environment, map: &'static LinkMap) {
+pub(crate) fn plug_in(environment: &Environment, map: &'static LinkMap) {
     let path = environment.get(settings::POLICY).unwrap_or_default();
     if !path.contains(&b'/') {
         return;

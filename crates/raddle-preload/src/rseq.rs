@@ -5,8 +5,8 @@ use crate::original::{self, LinkMap};
 use core::ptr::with_exposed_provenance_mut;
 use raddle_sys::{is_err, mem, nr, sys};
 
-const READ: usize = nr::PROT_READ as usize;
-const WRITE: usize = nr::PROT_WRITE as usize;
+const PROT_READ: usize = nr::PROT_READ as usize;
+const PROT_WRITE: usize = nr::PROT_WRITE as usize;
 
 /// Takes the kernel's rseq registration of the main thread back: it would go on writing the CPU of
 /// carrier 0 while the thread runs on another. Then says what glibc says where there is no rseq:
@@ -14,7 +14,7 @@ const WRITE: usize = nr::PROT_WRITE as usize;
 ///
 /// # Safety
 /// `map` must be ld.so's list.
-pub unsafe fn withdraw(map: &LinkMap) {
+pub(crate) unsafe fn withdraw(map: &LinkMap) {
     const UNREGISTER: usize = 1;
     const SIGNATURE: usize = 0x5305_3053;
     const REGISTRATION_FAILED: u32 = -2i32 as u32;
@@ -38,9 +38,9 @@ pub unsafe fn withdraw(map: &LinkMap) {
         }
         with_exposed_provenance_mut::<u32>(area + 4).write_volatile(REGISTRATION_FAILED);
         let page = with_exposed_provenance_mut::<u8>(size & !(mem::PAGE_SIZE - 1));
-        if mem::protect(page, mem::PAGE_SIZE, READ | WRITE).is_ok() {
+        if mem::protect(page, mem::PAGE_SIZE, PROT_READ | PROT_WRITE).is_ok() {
             with_exposed_provenance_mut::<u32>(size).write_volatile(0);
-            let _ = mem::protect(page, mem::PAGE_SIZE, READ);
+            let _ = mem::protect(page, mem::PAGE_SIZE, PROT_READ);
         }
     }
 }

@@ -7,7 +7,7 @@ use raddle_inspect::settings::{self, CARRIERS_MAX, QUANTA_US, THREADS_MAX};
 use raddle_sched::policy::QUANTUM_NS;
 
 /// How many carriers are asked for; 0 for as many as CPUs.
-pub fn carriers(environment: &Environment) -> Result<u32, Why> {
+pub(crate) fn carriers(environment: &Environment) -> Result<u32, Why> {
     match environment.get(settings::CARRIERS) {
         None | Some(b"") => Ok(0),
         Some(_) => environment
@@ -21,7 +21,7 @@ pub fn carriers(environment: &Environment) -> Result<u32, Why> {
 ///
 /// # Errors
 /// [`Why::ExtraCarriers`] if it is no such number.
-pub fn extra_carriers(environment: &Environment) -> Result<Option<u32>, Why> {
+pub(crate) fn extra_carriers(environment: &Environment) -> Result<Option<u32>, Why> {
     match environment.get(settings::EXTRA_CARRIERS) {
         None | Some(b"") => Ok(None),
         Some(_) => environment
@@ -34,7 +34,7 @@ pub fn extra_carriers(environment: &Environment) -> Result<Option<u32>, Why> {
 
 /// How many CPUs the program is shown; `None` for the machine's whatever happens, 0 for those of
 /// its mask.
-pub fn cpus(environment: &Environment) -> Result<Option<u32>, Why> {
+pub(crate) fn cpus(environment: &Environment) -> Result<Option<u32>, Why> {
     match environment.get(settings::CPUS) {
         None | Some(b"" | b"carriers") => carriers(environment).map(Some),
         Some(b"machine") => Ok(None),
@@ -43,7 +43,7 @@ pub fn cpus(environment: &Environment) -> Result<Option<u32>, Why> {
 }
 
 /// The seed of chaos; 0 for none.
-pub fn seed(environment: &Environment) -> Result<u32, Why> {
+pub(crate) fn seed(environment: &Environment) -> Result<u32, Why> {
     match environment.get(settings::CHAOS) {
         None | Some(b"") => Ok(0),
         Some(_) => environment.number(settings::CHAOS).ok_or(Why::Chaos),
@@ -51,7 +51,7 @@ pub fn seed(environment: &Environment) -> Result<u32, Why> {
 }
 
 /// How many green threads there may be at a time, by this variable; 0 for no limit.
-pub fn limit(environment: &Environment, name: &str, why: Why) -> Result<u32, Why> {
+pub(crate) fn limit(environment: &Environment, name: &str, why: Why) -> Result<u32, Why> {
     match environment.get(name) {
         None | Some(b"") => Ok(0),
         Some(_) => environment
@@ -62,7 +62,7 @@ pub fn limit(environment: &Environment, name: &str, why: Why) -> Result<u32, Why
 }
 
 /// How long a thread may compute before others get a turn.
-pub fn quantum_ns(environment: &Environment) -> Result<u64, Why> {
+pub(crate) fn quantum_ns(environment: &Environment) -> Result<u64, Why> {
     match environment.get(settings::QUANTUM) {
         None | Some(b"") if chaos::is_on() => Ok(chaos::QUANTUM_NS),
         None | Some(b"") => Ok(QUANTUM_NS),

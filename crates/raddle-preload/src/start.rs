@@ -3,8 +3,8 @@
 //! ld.so calls before any other constructor:
 //!
 //! 1. Look libc's own functions up, for the symbol layer, which is there in any case.
-//! 2. Check what can't be helped: FSGSBASE, a setuid program, a program whose runtime makes threads
-//!    by itself (Go) or that watches them from below, a libc that isn't glibc 2.34 or later.
+//! 2. Check what can't be helped: FSGSBASE, a setuid program, a program with a runtime that makes
+//!    threads by itself (Go) or watches them from below, a libc that isn't glibc 2.34 or later.
 //! 3. Set [`tripwires`] that tell of the program's first thread. Where they can't be set, and where
 //!    something is to be different from the start, go on at once.
 //!
@@ -33,10 +33,12 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::process::Hooks;
 use raddle_engine::{Carrier, PROCESS, chaos, shown};
 use raddle_inspect::settings;
-use raddle_kernel::{exclusion, process, shares, signal, threads};
+use raddle_kernel::rules::{exclusion, shares};
+use raddle_kernel::signal;
+use raddle_kernel::task::{process, threads};
 use raddle_patch::Report;
 use raddle_sched::SpinLock;
-use raddle_sys::{is_err, nr, sys};
+use raddle_sys::{change_signal_mask, is_err, nr, sys};
 
 const FSGSBASE: usize = 2;
 /// The newest glibc 2.N that the tests have run with.
@@ -91,7 +93,7 @@ extern "C" fn constructor(
 }
 
 /// Lets the process wait for its first thread. False if it must be taken over now: what is asked
-/// for is seen before, or nobody would say when.
+/// for is seen before, or no wire would say when.
 fn waits(process: &Process) -> bool {
     let environment = &process.environment;
     let is_asked = |name| environment.get(name).is_some_and(|value| !value.is_empty());
@@ -121,7 +123,7 @@ fn waits(process: &Process) -> bool {
 ///
 /// # Blocking
 /// The calling kernel thread, for a few milliseconds, the first time.
-pub fn ensure() {
+pub(crate) fn ensure() {
     if WAITS.load(Ordering::Relaxed) != 0 {
         end_wait();
     }
@@ -129,39 +131,20 @@ pub fn ensure() {
 
 #[cold]
 fn end_wait() {
-    const SET_MASK: usize = 2;
-    let all = u64::MAX;
     let Some(process) = *WAITING.lock() else {
         return;
     };
     if is_in_others_memory(process.libc) {
         return;
     }
-    let mut mask = 0u64;
     // A handler would run libc's text while that is being changed.
-    // SAFETY: live words; the mask is given back below.
-    unsafe {
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            SET_MASK,
-            &raw const all,
-            &raw mut mask,
-            8usize
-        )
-    };
+    // SAFETY: opens no signal; the mask is given back below.
+    let mask = unsafe { change_signal_mask(nr::SIG_SETMASK, u64::MAX) };
     WAITS.store(0, Ordering::Relaxed);
     *WAITING.lock() = None;
     begin(&process);
-    // SAFETY: as above.
-    unsafe {
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            SET_MASK,
-            &raw const mask,
-            0usize,
-            8usize
-        )
-    };
+    // SAFETY: the program's own mask.
+    unsafe { change_signal_mask(nr::SIG_SETMASK, mask) };
 }
 
 /// True for the child of a `vfork`, which may not change its parent's memory: libc writes a
@@ -369,9 +352,9 @@ fn has_children() -> bool {
     const NOWAIT: usize = 0x0100_0000;
     const EXITED: usize = 4;
     const NOHANG: usize = 1;
-    const WALL: usize = nr::__WALL as usize;
+    const __WALL: usize = nr::__WALL as usize;
     const ANY: usize = 0;
-    let options = NOWAIT | EXITED | NOHANG | WALL;
+    let options = NOWAIT | EXITED | NOHANG | __WALL;
     // SAFETY: nothing is asked but whether there is one, and the child is left to be waited for.
     let result = unsafe { sys!(nr::__NR_waitid, ANY, 0usize, 0usize, options, 0usize) };
     !is_err(result)

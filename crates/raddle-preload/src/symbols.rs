@@ -17,9 +17,9 @@ use raddle_engine::chaos::{self, Point};
 use raddle_engine::process::Futexes;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, PROCESS, Thread, switch, ums};
-use raddle_kernel::time::deadline_at;
+use raddle_kernel::clocks::deadlines::deadline_at;
 use raddle_kernel::user::User;
-use raddle_kernel::{futex, signal};
+use raddle_kernel::{signal, words};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{Absences, TaskList, Wake};
 use raddle_sys::abi::Timespec;
@@ -27,15 +27,15 @@ use raddle_sys::errno;
 
 pub(crate) const ANY: u32 = u32::MAX;
 const EINTR: isize = raddle_sys::err(errno::EINTR);
-pub(crate) const REALTIME: c_int = raddle_sys::nr::CLOCK_REALTIME as c_int;
-pub(crate) const MONOTONIC: c_int = raddle_sys::nr::CLOCK_MONOTONIC as c_int;
+pub(crate) const CLOCK_REALTIME: c_int = raddle_sys::nr::CLOCK_REALTIME as c_int;
+pub(crate) const CLOCK_MONOTONIC: c_int = raddle_sys::nr::CLOCK_MONOTONIC as c_int;
 const NORMAL: u32 = 0;
 const RECURSIVE: u32 = 1;
 const ADAPTIVE: u32 = 3;
 
 /// Head of `pthread_mutex_t`.
 #[repr(C)]
-pub struct Mutex {
+pub(crate) struct Mutex {
     /// 0 free, 1 locked, 2 locked with waiters.
     lock: AtomicU32,
     count: AtomicU32,
@@ -46,7 +46,7 @@ pub struct Mutex {
 
 /// `pthread_cond_t`.
 #[repr(C)]
-pub struct Condvar {
+pub(crate) struct Condvar {
     words: [AtomicU32; CONDVAR_WORDS],
 }
 
@@ -60,7 +60,7 @@ static REFERENCES: AtomicUsize = AtomicUsize::new(0);
 ///
 /// # Safety
 /// The originals have been looked up.
-pub unsafe fn learn_condvar() -> bool {
+pub(crate) unsafe fn learn_condvar() -> bool {
     let shared: c_int = 1; // pthread_condattr_t: shared (1) | clock (2)
     let probe = Condvar {
         words: [const { AtomicU32::new(0) }; CONDVAR_WORDS],
@@ -124,7 +124,7 @@ pub(crate) fn leave() {
 macro_rules! call_original {
     ($original:expr, fn($($kind:ty),*) -> $ret:ty, $($arg:expr),*) => {{
         let address = $original.get();
-        // SAFETY: the address of libc's function of that name, whose type this is.
+        // SAFETY: the address of libc's function of that name, which has this type.
         let function: extern "C" fn($($kind),*) -> $ret = unsafe { transmute(address) };
         function($($arg),*)
     }};
@@ -132,8 +132,8 @@ macro_rules! call_original {
 
 pub(crate) use call_original;
 
-/// The cancellation point at the start of a wait. The bell is silenced before glibc is asked: who
-/// rings later is heard by the wait itself ([`switch::park_cancellable`]).
+/// The cancellation point at the start of a wait. The bell is silenced before glibc is asked; a
+/// later ring is heard by the wait itself ([`switch::park_cancellable`]).
 #[inline(always)]
 pub(crate) fn cancellation_point(thread: &Thread) {
     if thread.cancelled.load(Ordering::Relaxed) != 0 {
@@ -213,7 +213,7 @@ impl Mutex {
         self.set_count(0);
         self.owner.store(0, Ordering::Relaxed);
         if self.lock.swap(0, Ordering::Release) == 2 {
-            futex::wake(self.lock.as_ptr().expose_provenance(), 1, ANY);
+            words::wake(self.lock.as_ptr().expose_provenance(), 1, ANY);
         }
     }
 
@@ -233,7 +233,7 @@ impl Mutex {
     fn lock_contended(&self) {
         while self.lock.swap(2, Ordering::Acquire) != 0 {
             let address = self.lock.as_ptr().expose_provenance();
-            if futex::wait(address, 2, ANY, NEVER, WaitKind::MUTEX) == EINTR {
+            if words::wait(address, 2, ANY, NEVER, WaitKind::MUTEX) == EINTR {
                 signal::deliver();
             }
         }
@@ -399,7 +399,10 @@ fn timed_wait(
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_wait(condvar: *mut Condvar, mutex: *mut Mutex) -> c_int {
+pub(crate) unsafe extern "C" fn pthread_cond_wait(
+    condvar: *mut Condvar,
+    mutex: *mut Mutex,
+) -> c_int {
     // SAFETY: the caller's objects.
     let (c, m) = unsafe { (&*condvar, &*mutex) };
     match green() {
@@ -418,7 +421,7 @@ pub unsafe extern "C" fn pthread_cond_wait(condvar: *mut Condvar, mutex: *mut Mu
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_timedwait(
+pub(crate) unsafe extern "C" fn pthread_cond_timedwait(
     condvar: *mut Condvar,
     mutex: *mut Mutex,
     until: *const c_void,
@@ -442,7 +445,7 @@ pub unsafe extern "C" fn pthread_cond_timedwait(
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_clockwait(
+pub(crate) unsafe extern "C" fn pthread_cond_clockwait(
     condvar: *mut Condvar,
     mutex: *mut Mutex,
     clock: c_int,
@@ -450,8 +453,8 @@ pub unsafe extern "C" fn pthread_cond_clockwait(
 ) -> c_int {
     // SAFETY: the caller's objects.
     let (c, m) = unsafe { (&*condvar, &*mutex) };
-    if matches!(clock, REALTIME | MONOTONIC)
-        && let Some(result) = timed_wait(c, m, until, clock == REALTIME)
+    if matches!(clock, CLOCK_REALTIME | CLOCK_MONOTONIC)
+        && let Some(result) = timed_wait(c, m, until, clock == CLOCK_REALTIME)
     {
         return result;
     }
@@ -501,7 +504,7 @@ fn notify_absent(key: usize, count: usize) -> usize {
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_signal(condvar: *mut Condvar) -> c_int {
+pub(crate) unsafe extern "C" fn pthread_cond_signal(condvar: *mut Condvar) -> c_int {
     if let Some((carrier, _)) = green() {
         // SAFETY: the caller's object.
         let (n, theirs) = notify(carrier, unsafe { &*condvar }, 1);
@@ -518,7 +521,7 @@ pub unsafe extern "C" fn pthread_cond_signal(condvar: *mut Condvar) -> c_int {
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_cond_broadcast(condvar: *mut Condvar) -> c_int {
+pub(crate) unsafe extern "C" fn pthread_cond_broadcast(condvar: *mut Condvar) -> c_int {
     if let Some((carrier, _)) = green() {
         // SAFETY: the caller's object.
         let (_, theirs) = notify(carrier, unsafe { &*condvar }, usize::MAX);
@@ -532,7 +535,7 @@ pub unsafe extern "C" fn pthread_cond_broadcast(condvar: *mut Condvar) -> c_int 
 
 /// `sched_yield(2)`.
 #[unsafe(no_mangle)]
-pub extern "C" fn sched_yield() -> c_int {
+pub(crate) extern "C" fn sched_yield() -> c_int {
     match green() {
         Some(_) => {
             ums::sched_yield();

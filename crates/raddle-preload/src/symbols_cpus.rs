@@ -29,7 +29,11 @@ unsafe fn hide(bytes: usize, mask: *mut u64) {
 /// # Safety
 /// As glibc says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sched_getaffinity(pid: c_int, bytes: usize, mask: *mut u64) -> c_int {
+pub(crate) unsafe extern "C" fn sched_getaffinity(
+    pid: c_int,
+    bytes: usize,
+    mask: *mut u64,
+) -> c_int {
     let result = call_original!(
         original::GETAFFINITY,
         fn(c_int, usize, *mut u64) -> c_int,
@@ -51,7 +55,7 @@ pub unsafe extern "C" fn sched_getaffinity(pid: c_int, bytes: usize, mask: *mut 
 /// # Safety
 /// As glibc says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_getaffinity_np(
+pub(crate) unsafe extern "C" fn pthread_getaffinity_np(
     thread: u64,
     bytes: usize,
     mask: *mut u64,
@@ -79,7 +83,7 @@ fn at_most_shown<T: Ord + From<u16>>(count: T) -> T {
 
 /// `sysconf(3)`.
 #[unsafe(no_mangle)]
-pub extern "C" fn sysconf(name: c_int) -> c_long {
+pub(crate) extern "C" fn sysconf(name: c_int) -> c_long {
     const NPROCESSORS_ONLN: c_int = 84;
     let value = call_original!(original::SYSCONF, fn(c_int) -> c_long, name);
     match name {
@@ -90,13 +94,13 @@ pub extern "C" fn sysconf(name: c_int) -> c_long {
 
 /// `get_nprocs(3)`.
 #[unsafe(no_mangle)]
-pub extern "C" fn get_nprocs() -> c_int {
+pub(crate) extern "C" fn get_nprocs() -> c_int {
     at_most_shown(call_original!(original::GET_NPROCS, fn() -> c_int,))
 }
 
 /// `sched_getcpu(3)`.
 #[unsafe(no_mangle)]
-pub extern "C" fn sched_getcpu() -> c_int {
+pub(crate) extern "C" fn sched_getcpu() -> c_int {
     let cpu = call_original!(original::SCHED_GETCPU, fn() -> c_int,);
     match u32::try_from(cpu) {
         Ok(number) => shown::in_place_of(number) as c_int,
@@ -109,7 +113,7 @@ pub extern "C" fn sched_getcpu() -> c_int {
 /// # Safety
 /// As glibc says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getcpu(cpu: *mut c_uint, node: *mut c_uint) -> c_int {
+pub(crate) unsafe extern "C" fn getcpu(cpu: *mut c_uint, node: *mut c_uint) -> c_int {
     let result = call_original!(
         original::GETCPU,
         fn(*mut c_uint, *mut c_uint) -> c_int,

@@ -4,7 +4,8 @@
 //! `sem_clockwait`), the value, a time before the clock's beginning, and then the wait.
 
 use crate::symbols::{
-    ANY, MONOTONIC, REALTIME, Until, call_original, cancellation_point, green, leave, set_errno,
+    ANY, CLOCK_MONOTONIC, CLOCK_REALTIME, Until, call_original, cancellation_point, green, leave,
+    set_errno,
 };
 use crate::{cleanup, original};
 use core::ffi::{c_int, c_void};
@@ -12,7 +13,7 @@ use core::mem::transmute;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{PROCESS, Thread};
-use raddle_kernel::{futex, signal};
+use raddle_kernel::{signal, words};
 use raddle_sched::TaskList;
 use raddle_sched::timers::NEVER;
 use raddle_sys::errno;
@@ -22,7 +23,7 @@ const ETIMEDOUT: isize = raddle_sys::err(errno::ETIMEDOUT);
 
 /// `sem_t`: value in the low half, waiters in the high half.
 #[repr(C)]
-pub struct Semaphore {
+pub(crate) struct Semaphore {
     data: AtomicU64,
     /// 0 if private.
     shared: c_int,
@@ -68,7 +69,7 @@ impl Semaphore {
                 leave();
                 return 0;
             }
-            let result = futex::wait(address, 0, ANY, deadline_ns, WaitKind::SEMAPHORE);
+            let result = words::wait(address, 0, ANY, deadline_ns, WaitKind::SEMAPHORE);
             let failure = match result {
                 ETIMEDOUT => errno::ETIMEDOUT,
                 EINTR => match cleanup::deliver_or(self, Self::give_up) {
@@ -95,7 +96,7 @@ impl Semaphore {
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_wait(semaphore: *mut Semaphore) -> c_int {
+pub(crate) unsafe extern "C" fn sem_wait(semaphore: *mut Semaphore) -> c_int {
     // SAFETY: the caller's object.
     let s = unsafe { &*semaphore };
     let Some((_, thread)) = green().filter(|_| s.shared == 0) else {
@@ -113,7 +114,10 @@ pub unsafe extern "C" fn sem_wait(semaphore: *mut Semaphore) -> c_int {
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_timedwait(semaphore: *mut Semaphore, until: *const c_void) -> c_int {
+pub(crate) unsafe extern "C" fn sem_timedwait(
+    semaphore: *mut Semaphore,
+    until: *const c_void,
+) -> c_int {
     // SAFETY: the caller's object.
     let s = unsafe { &*semaphore };
     if let Some((_, thread)) = green()
@@ -145,7 +149,7 @@ pub unsafe extern "C" fn sem_timedwait(semaphore: *mut Semaphore, until: *const 
 /// # Safety
 /// As glibc says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_clockwait(
+pub(crate) unsafe extern "C" fn sem_clockwait(
     semaphore: *mut Semaphore,
     clock: c_int,
     until: *const c_void,
@@ -154,7 +158,7 @@ pub unsafe extern "C" fn sem_clockwait(
     let s = unsafe { &*semaphore };
     if let Some((_, thread)) = green()
         && s.shared == 0
-        && matches!(clock, REALTIME | MONOTONIC)
+        && matches!(clock, CLOCK_REALTIME | CLOCK_MONOTONIC)
         && let Some(until) = Until::read(until)
     {
         if !until.is_valid() {
@@ -163,7 +167,7 @@ pub unsafe extern "C" fn sem_clockwait(
         if s.try_take(0) {
             return 0;
         }
-        let Some(deadline_ns) = until.deadline_ns(clock == REALTIME) else {
+        let Some(deadline_ns) = until.deadline_ns(clock == CLOCK_REALTIME) else {
             return set_errno(errno::ETIMEDOUT);
         };
         cancellation_point(thread); // of the wait alone
@@ -183,7 +187,7 @@ pub unsafe extern "C" fn sem_clockwait(
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sem_post(semaphore: *mut Semaphore) -> c_int {
+pub(crate) unsafe extern "C" fn sem_post(semaphore: *mut Semaphore) -> c_int {
     // SAFETY: the caller's object.
     let s = unsafe { &*semaphore };
     let Some((carrier, _)) = green().filter(|_| s.shared == 0) else {

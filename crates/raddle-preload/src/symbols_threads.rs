@@ -8,8 +8,10 @@ use core::mem::transmute;
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, PROCESS, Thread};
+use raddle_kernel::rules::{self, exclusion, shares};
+use raddle_kernel::task::ids;
 use raddle_kernel::user::User;
-use raddle_kernel::{clocks, exclusion, ids, memory, rules, shares};
+use raddle_kernel::{clocks, memory};
 use raddle_sched::Wake;
 use raddle_sys::abi::Timespec;
 use raddle_sys::errno;
@@ -19,7 +21,7 @@ use raddle_sys::errno;
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_create(
+pub(crate) unsafe extern "C" fn pthread_create(
     thread: *mut u64,
     attributes: *const c_void,
     entry: usize,
@@ -86,7 +88,7 @@ fn is_excluded(start: usize) -> bool {
 /// # Safety
 /// As glibc says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_setname_np(thread: u64, name: *const c_char) -> c_int {
+pub(crate) unsafe extern "C" fn pthread_setname_np(thread: u64, name: *const c_char) -> c_int {
     if let Some(target) = other_thread(thread) {
         // SAFETY: the caller's string.
         let name = unsafe { CStr::from_ptr(name) }.to_bytes();
@@ -109,7 +111,11 @@ pub unsafe extern "C" fn pthread_setname_np(thread: u64, name: *const c_char) ->
 /// # Safety
 /// As glibc says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pthread_getname_np(thread: u64, to: *mut c_char, len: usize) -> c_int {
+pub(crate) unsafe extern "C" fn pthread_getname_np(
+    thread: u64,
+    to: *mut c_char,
+    len: usize,
+) -> c_int {
     if let Some(target) = other_thread(thread) {
         let name = target.name();
         if len < name.len() {
@@ -146,7 +152,7 @@ fn other_thread<'a>(block: u64) -> Option<&'a Thread> {
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn clock_gettime(clock: c_int, to: *mut Timespec) -> c_int {
+pub(crate) unsafe extern "C" fn clock_gettime(clock: c_int, to: *mut Timespec) -> c_int {
     if clocks::may_be_threads(clock as u32)
         && green().is_some()
         && let Some(time) = clocks::read(clock as u32)
@@ -170,7 +176,7 @@ pub unsafe extern "C" fn clock_gettime(clock: c_int, to: *mut Timespec) -> c_int
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn clock_getres(clock: c_int, to: *mut Timespec) -> c_int {
+pub(crate) unsafe extern "C" fn clock_getres(clock: c_int, to: *mut Timespec) -> c_int {
     const THREAD_CPU: c_int = 3;
     let is_ours = green().is_some() && clocks::owner(clock as u32).is_some();
     call_original!(
@@ -183,7 +189,7 @@ pub unsafe extern "C" fn clock_getres(clock: c_int, to: *mut Timespec) -> c_int 
 
 /// `pthread_cancel(3)`: glibc's, and then a wait of ours is told.
 #[unsafe(no_mangle)]
-pub extern "C" fn pthread_cancel(thread: u64) -> c_int {
+pub(crate) extern "C" fn pthread_cancel(thread: u64) -> c_int {
     let result = call_original!(original::CANCEL, fn(u64) -> c_int, thread);
     if result == 0 && green().is_some() {
         wake_cancelled(thread);

@@ -2,7 +2,7 @@
 //!
 //! A program with one thread needs no runtime, and most processes end with one. So libc stays as it
 //! is but for four calls, each with a jump in its place: `clone` and `clone3`, by which libc makes
-//! threads, whoever asked for them; `syscall`, by which programs do; and `prctl`. A call that makes
+//! all threads; `syscall`, by which programs do; and `prctl`. A call that makes
 //! a thread, or after which the runtime may not be allowed what it needs, takes the process over
 //! first ([`crate::start::ensure`]) and is made again, in text that then is as others' is. Any
 //! other goes to the kernel.
@@ -21,17 +21,9 @@ use core::mem::transmute;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_patch::{Linux, Refusal, tripwire};
 use raddle_sched::SpinLock;
+use raddle_sys::{nr, prctl};
 
-const CLONE: u32 = 56;
-const CLONE3: u32 = 435;
-const PRCTL: u32 = 157;
-const SECCOMP: u32 = 317;
-const TIMER_CREATE: u32 = raddle_sys::nr::__NR_timer_create;
-const SIGNALFD: u32 = 282;
-const SIGNALFD4: u32 = 289;
-const CLONE_THREAD: u32 = raddle_sys::nr::CLONE_THREAD;
-const PR_SET_SECCOMP: u32 = 22;
-const PR_SET_MDWE: u32 = 65;
+const CLONE_THREAD: u32 = nr::CLONE_THREAD;
 
 const WIRES: usize = 4;
 
@@ -58,12 +50,12 @@ unsafe extern "C" {
 raddle_arch::tripwires! {
     ways: WAYS,
     ensure: ensure,
-    clone: CLONE,
-    clone3: CLONE3,
-    prctl: PRCTL,
-    others: [SECCOMP, TIMER_CREATE, SIGNALFD, SIGNALFD4],
+    clone: nr::__NR_clone,
+    clone3: nr::__NR_clone3,
+    prctl: nr::__NR_prctl,
+    others: [nr::__NR_seccomp, nr::__NR_timer_create, nr::__NR_signalfd, nr::__NR_signalfd4],
     clone_thread: CLONE_THREAD,
-    prctl_options: [PR_SET_SECCOMP, PR_SET_MDWE],
+    prctl_options: [prctl::PR_SET_SECCOMP, prctl::PR_SET_MDWE],
 }
 
 extern "C" fn ensure() {
@@ -82,7 +74,7 @@ raddle_arch::mark_and_go_on! {
 }
 
 /// True if the only thread has called `ptrace`: its kernel thread may be a tracer.
-pub fn has_traced() -> bool {
+pub(crate) fn has_traced() -> bool {
     TRACED.load(Ordering::Relaxed) != 0
 }
 
@@ -91,7 +83,7 @@ pub fn has_traced() -> bool {
 /// # Safety
 /// As Linux says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn signalfd(fd: c_int, mask: *const c_void, flags: c_int) -> c_int {
+pub(crate) unsafe extern "C" fn signalfd(fd: c_int, mask: *const c_void, flags: c_int) -> c_int {
     start::ensure();
     call_original!(
         original::SIGNALFD,
@@ -107,7 +99,11 @@ pub unsafe extern "C" fn signalfd(fd: c_int, mask: *const c_void, flags: c_int) 
 /// # Safety
 /// As POSIX says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn timer_create(clock: c_int, event: *mut c_void, id: *mut c_void) -> c_int {
+pub(crate) unsafe extern "C" fn timer_create(
+    clock: c_int,
+    event: *mut c_void,
+    id: *mut c_void,
+) -> c_int {
     start::ensure();
     call_original!(
         original::TIMER_CREATE,
@@ -134,7 +130,7 @@ static SET: SpinLock<Option<[Wire; WIRES]>> = SpinLock::new(None);
 ///
 /// # Safety
 /// `libc` must be libc's entry in ld.so's list; the process has one thread.
-pub unsafe fn set(libc: &LinkMap) -> bool {
+pub(crate) unsafe fn set(libc: &LinkMap) -> bool {
     // SAFETY: the caller's promise.
     let Some(wires) = (unsafe { find(libc) }) else {
         return false;
@@ -165,7 +161,7 @@ pub unsafe fn set(libc: &LinkMap) -> bool {
 ///
 /// # Safety
 /// The process has one thread, and no signal can come.
-pub unsafe fn clear(libc: &LinkMap) -> Result<(), Refusal> {
+pub(crate) unsafe fn clear(libc: &LinkMap) -> Result<(), Refusal> {
     let Some(wires) = SET.lock().take() else {
         return Ok(());
     };
@@ -213,21 +209,21 @@ unsafe fn find(libc: &LinkMap) -> Option<[Wire; WIRES]> {
         look(
             clone,
             FUNCTION,
-            constant(CLONE),
+            constant(nr::__NR_clone),
             raddle_wire_clone,
             raddle_pass_clone,
         )?,
         look(
             clone - NEAR,
             2 * NEAR,
-            constant(CLONE3),
+            constant(nr::__NR_clone3),
             raddle_wire_clone3,
             raddle_pass_clone3,
         )?,
         look(
             prctl,
             FUNCTION,
-            constant(PRCTL),
+            constant(nr::__NR_prctl),
             raddle_wire_prctl,
             raddle_pass_prctl,
         )?,

@@ -1,4 +1,4 @@
-//! Who watches threads from below, and counts on kernel threads: sanitizers, valgrind, debuggers.
+//! What watches threads from below and counts on kernel threads: sanitizers, valgrind, debuggers.
 
 use crate::original::{self, LinkMap};
 use core::ffi::CStr;
@@ -16,7 +16,7 @@ const SANITIZERS: [&CStr; 5] = [
 ///
 /// # Safety
 /// `object` must be an entry of ld.so's list, relocated.
-pub unsafe fn is_sanitizer(object: &LinkMap) -> bool {
+pub(crate) unsafe fn is_sanitizer(object: &LinkMap) -> bool {
     SANITIZERS
         .iter()
         // SAFETY: the caller's promise.
@@ -27,12 +27,12 @@ pub unsafe fn is_sanitizer(object: &LinkMap) -> bool {
 ///
 /// # Safety
 /// As for [`is_sanitizer`].
-pub unsafe fn is_tracer(program: &LinkMap) -> bool {
+pub(crate) unsafe fn is_tracer(program: &LinkMap) -> bool {
     // SAFETY: the caller's promise.
     unsafe { original::imports(program, c"ptrace") }
 }
 
 /// Returns true if valgrind simulates the instructions and signals of this process.
-pub fn is_under_valgrind() -> bool {
+pub(crate) fn is_under_valgrind() -> bool {
     raddle_arch::is_under_valgrind()
 }

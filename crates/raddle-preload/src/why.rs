@@ -6,7 +6,7 @@ use raddle_inspect::settings::{self, CARRIERS_MAX, QUANTA_US, THREADS_MAX};
 use raddle_patch::Refusal;
 
 /// Why the process stays on kernel threads.
-pub enum Why {
+pub(crate) enum Why {
     NoFsgsbase,
     Secure,
     Threads,

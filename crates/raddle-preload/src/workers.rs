@@ -30,7 +30,7 @@ short_ways! {
 }
 
 /// See [`raddle_interface::Runtime::take_lease`].
-pub extern "C" fn take_lease() -> *const Lease {
+pub(crate) extern "C" fn take_lease() -> *const Lease {
     match interface::thread() {
         Some(_) => ums::take_lease_to_decide(),
         None => core::ptr::null(),
@@ -38,7 +38,7 @@ pub extern "C" fn take_lease() -> *const Lease {
 }
 
 /// See [`raddle_interface::Runtime::return_lease`].
-pub extern "C" fn return_lease(lease: &Lease) {
+pub(crate) extern "C" fn return_lease(lease: &Lease) {
     ums::return_lease(lease);
     symbols::leave();
 }

@@ -182,9 +182,10 @@ impl Injector {
             return if asked_ns == 0 { default_ns } else { asked_ns };
         }
         let mut order = self.order.lock();
-        let quantum_ns = match order.outranks(running) {
-            true => 0,
-            false => order.quantum_ns(running, default_ns),
+        let quantum_ns = if order.outranks(running) {
+            0
+        } else {
+            order.quantum_ns(running, default_ns)
         };
         self.look_after(&mut order);
         quantum_ns

@@ -349,12 +349,11 @@ pub fn judge(found: Found, demand: Demand, terms: Terms) -> Verdict {
         return leave(found.again_ns);
     }
     if !found.computes {
-        let left_ns = match found.waits {
-            true => 0,
-            false => {
-                let patience_ns = found.patience_ns.max(BLOCKED_NS);
-                patience_ns.saturating_sub(found.held_ns)
-            }
+        let left_ns = if found.waits {
+            0
+        } else {
+            let patience_ns = found.patience_ns.max(BLOCKED_NS);
+            patience_ns.saturating_sub(found.held_ns)
         };
         return match demand.waits {
             _ if left_ns != 0 => leave(left_ns),
@@ -369,9 +368,10 @@ pub fn judge(found: Found, demand: Demand, terms: Terms) -> Verdict {
         };
     }
     let left_ns = terms.quantum_ns.saturating_sub(found.held_ns);
-    let is_over = match terms.timed {
-        true => found.held_ns / 2 >= terms.quantum_ns,
-        false => left_ns == 0,
+    let is_over = if terms.timed {
+        found.held_ns / 2 >= terms.quantum_ns
+    } else {
+        left_ns == 0
     };
     if is_over && demand.waits {
         return Verdict {
@@ -390,9 +390,10 @@ pub fn judge(found: Found, demand: Demand, terms: Terms) -> Verdict {
         0 => u64::MAX,
         ns => ns,
     };
-    let within_ns = match demand.waits && !terms.timed {
-        true => left_ns.min(settles_ns),
-        false => settles_ns,
+    let within_ns = if demand.waits && !terms.timed {
+        left_ns.min(settles_ns)
+    } else {
+        settles_ns
     };
     Verdict {
         act,

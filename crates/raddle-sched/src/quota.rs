@@ -64,13 +64,15 @@ impl Bucket {
         self.left_ns = (self.left_ns - used_ns.min(i64::MAX as u64) as i64)
             .saturating_add(filled_ns)
             .min(if self.is_held { 2 * full_ns } else { full_ns });
-        self.is_held = match self.is_held {
-            true => self.left_ns < full_ns,
-            false => self.left_ns <= 0,
+        self.is_held = if self.is_held {
+            self.left_ns < full_ns
+        } else {
+            self.left_ns <= 0
         };
-        let within_ns = match self.is_held {
-            true => (full_ns - self.left_ns).max(0) as u64 * 100 / u64::from(percent),
-            false => self.left_ns as u64 / u64::from(running.max(1)),
+        let within_ns = if self.is_held {
+            (full_ns - self.left_ns).max(0) as u64 * 100 / u64::from(percent)
+        } else {
+            self.left_ns as u64 / u64::from(running.max(1))
         };
         Level {
             is_held: self.is_held,

@@ -123,9 +123,10 @@ pub fn is_locked_or_rests<T>(
 ) -> bool {
     // Acquire: partner of the store that gives the host away.
     let host = host.load(Ordering::Acquire);
-    match host.is_null() {
-        true => on_cpu.load(Ordering::Acquire) != 0, // acquire: partner of the switch
-        false => !sits(host),
+    if host.is_null() {
+        on_cpu.load(Ordering::Acquire) != 0 // acquire: partner of the switch
+    } else {
+        !sits(host)
     }
 }
 

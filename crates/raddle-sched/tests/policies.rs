@@ -269,9 +269,10 @@ extern "C" fn stack_pick(state: *mut c_void, _: u64) -> *mut View {
     // SAFETY: what `create` returned.
     let stack = unsafe { &mut *state.cast::<Stack>() };
     stack.picks += 1;
-    match stack.picks > 5 {
-        true => (stack.lies)(stack).unwrap_or(null_mut()),
-        false => stack.views.pop().unwrap_or(null_mut()),
+    if stack.picks > 5 {
+        (stack.lies)(stack).unwrap_or(null_mut())
+    } else {
+        stack.views.pop().unwrap_or(null_mut())
     }
 }
 

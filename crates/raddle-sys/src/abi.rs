@@ -2,6 +2,8 @@
 
 pub use raddle_arch::{SigContext, StackT, UContext};
 
+use crate::nr;
+
 /// `struct timespec` (seconds, nanoseconds).
 #[repr(C)]
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -115,6 +117,18 @@ pub struct CloneArgs {
     pub set_tid: u64,
     pub set_tid_size: u64,
     pub cgroup: u64,
+}
+
+impl CloneArgs {
+    /// The flags that make namespaces.
+    pub const NAMESPACES: u64 = (nr::CLONE_NEWTIME
+        | nr::CLONE_NEWNS
+        | nr::CLONE_NEWCGROUP
+        | nr::CLONE_NEWUTS
+        | nr::CLONE_NEWIPC
+        | nr::CLONE_NEWUSER
+        | nr::CLONE_NEWPID
+        | nr::CLONE_NEWNET) as u64;
 }
 
 /// `struct sched_attr` of `sched_setattr(2)`, up to the utilisation clamps.

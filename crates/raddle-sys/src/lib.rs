@@ -7,11 +7,14 @@
 
 pub mod abi;
 pub mod mem;
+mod signal_mask;
 
 pub use linux_raw_sys::errno;
 pub use linux_raw_sys::general as nr;
+pub use linux_raw_sys::prctl;
 
 pub use raddle_arch::syscall6;
+pub use signal_mask::change_signal_mask;
 
 /// Negates an errno constant of [`errno`] into a system call result.
 pub const fn err(errno: u32) -> isize {
@@ -40,10 +43,14 @@ macro_rules! sys {
     }};
 }
 
+const STDERR: u32 = 2;
+/// What shells add to the number of the signal that ended a process.
+const SIGNALLED: u32 = 128;
+
 /// Writes `bytes` to standard error, and ignores the result.
 pub fn write_stderr(bytes: &[u8]) {
     // SAFETY: the buffer is a live slice.
-    unsafe { sys!(nr::__NR_write, 2usize, bytes.as_ptr(), bytes.len()) };
+    unsafe { sys!(nr::__NR_write, STDERR, bytes.as_ptr(), bytes.len()) };
 }
 
 /// Writes one line to standard error and ends the process by SIGABRT.
@@ -57,23 +64,16 @@ pub fn fatal(message: &[u8]) -> ! {
         let default = [0usize; 4];
         sys!(
             nr::__NR_rt_sigaction,
-            6usize,
+            nr::SIGABRT,
             default.as_ptr(),
             0usize,
             8usize
         );
-        let none = 0u64;
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            2usize,
-            &raw const none,
-            0usize,
-            8usize
-        );
+        change_signal_mask(nr::SIG_SETMASK, 0);
         let pid = sys!(nr::__NR_getpid);
-        sys!(nr::__NR_kill, pid, 6usize);
+        sys!(nr::__NR_kill, pid, nr::SIGABRT);
         loop {
-            sys!(nr::__NR_exit_group, 134usize);
+            sys!(nr::__NR_exit_group, SIGNALLED + nr::SIGABRT);
         }
     }
 }

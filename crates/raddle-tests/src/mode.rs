@@ -27,7 +27,7 @@ pub fn modes() -> Vec<Mode> {
 }
 
 /// Returns true if cases compile their programs and run nothing.
-pub fn builds_only() -> bool {
+pub(crate) fn builds_only() -> bool {
     wanted().as_deref() == Some(OsStr::new("build"))
 }
 
@@ -96,7 +96,7 @@ pub fn raddle() -> Result<PathBuf> {
 }
 
 /// Cargo puts a test at `TARGET/PROFILE/deps/NAME-HASH`.
-pub fn target_folder() -> Result<PathBuf> {
+pub(crate) fn target_folder() -> Result<PathBuf> {
     let test = env::current_exe()?;
     let folder = test.ancestors().nth(3);
     ensure!(

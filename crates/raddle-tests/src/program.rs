@@ -204,7 +204,7 @@ fn fingerprint(source: &Path, command: &Command) -> Result<u64> {
 }
 
 /// A folder of this crate below the target folder.
-pub fn folder(name: &str) -> Result<PathBuf> {
+pub(crate) fn folder(name: &str) -> Result<PathBuf> {
     let folder = target_folder()?.join("raddle-tests").join(name);
     fs::create_dir_all(&folder)?;
     Ok(folder)

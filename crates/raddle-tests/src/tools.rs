@@ -69,7 +69,7 @@ fn in_ci() -> bool {
 }
 
 /// The interpreter itself: a version manager puts a script that looks for one into `PATH`.
-pub fn python() -> Result<PathBuf> {
+pub(crate) fn python() -> Result<PathBuf> {
     let output = Command::new(find_tool("python3")?)
         .args(["-c", "import sys; print(sys.executable)"])
         .output()?;
@@ -79,7 +79,7 @@ pub fn python() -> Result<PathBuf> {
 }
 
 /// .NET: where `cargo xtask deps` puts one, or that of `PATH`.
-pub fn dotnet() -> Result<PathBuf> {
+pub(crate) fn dotnet() -> Result<PathBuf> {
     let ours = target_folder()?.join("dotnet/dotnetcore2/bin/dotnet");
     if ours.is_file() {
         return Ok(ours);

@@ -60,7 +60,7 @@ fn nothing_kills_while_another_thread_takes_the_memory_away() {
 
 /// Names after `nr::__NR_` in the table of handled calls.
 fn handled() -> BTreeSet<String> {
-    let table = include_str!("../../raddle-kernel/src/calls.rs");
+    let table = include_str!("../../raddle-kernel/src/table.rs");
     let rows = table.split("pub static TABLE").next().unwrap_or_default();
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let names = rows.split("nr::__NR_").skip(1);

@@ -372,9 +372,10 @@ impl Groups {
     /// `None` where this user can't make any.
     fn make() -> Option<Groups> {
         let first = Path::new("/sys/fs/cgroup/cpu");
-        let (root, quota) = match first.join("cpu.cfs_quota_us").exists() {
-            true => (first, "cpu.cfs_quota_us"),
-            false => (Path::new("/sys/fs/cgroup"), "cpu.max"),
+        let (root, quota) = if first.join("cpu.cfs_quota_us").exists() {
+            (first, "cpu.cfs_quota_us")
+        } else {
+            (Path::new("/sys/fs/cgroup"), "cpu.max")
         };
         let outer = root.join(format!("raddle-tests-{}", std::process::id()));
         fs::create_dir_all(outer.join("inner")).ok()?;

@@ -88,7 +88,7 @@ fn serve_a_tree(listener: &TcpListener) -> io::Result<()> {
 }
 
 /// The run without a host.
-pub fn test_itself() -> io::Result<()> {
+pub(crate) fn test_itself() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let host = listener.local_addr()?.to_string();
     raddle::spawn(move || serve_a_tree(&listener));

@@ -39,7 +39,7 @@ impl Policy for ShortestFirst {
     }
 }
 
-pub fn main() {
+pub(crate) fn main() {
     let engine = Engine::builder()
         .name("jobs")
         .carriers(1)

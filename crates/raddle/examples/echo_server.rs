@@ -41,7 +41,7 @@ fn client(server: SocketAddr, name: usize) -> io::Result<()> {
 }
 
 /// The run without an address.
-pub fn test_itself() -> io::Result<()> {
+pub(crate) fn test_itself() -> io::Result<()> {
     const CLIENTS: usize = 200;
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let server = listener.local_addr()?;

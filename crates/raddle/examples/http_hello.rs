@@ -32,7 +32,7 @@ fn answer(mut stream: TcpStream) -> io::Result<()> {
 }
 
 /// The run without an address.
-pub fn test_itself() -> io::Result<()> {
+pub(crate) fn test_itself() -> io::Result<()> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let server = listener.local_addr()?;
     raddle::spawn(move || serve(&listener));

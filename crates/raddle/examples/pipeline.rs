@@ -27,7 +27,7 @@ fn stage<T: Send + 'static, U: Send + 'static>(
     output
 }
 
-pub fn main() {
+pub(crate) fn main() {
     static MADE: AtomicUsize = AtomicUsize::new(0);
     let (to, numbers) = sync_channel(ROOM);
     raddle::spawn(move || {

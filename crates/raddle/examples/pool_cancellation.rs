@@ -26,7 +26,7 @@ fn divisor(number: u64, range: Range<u64>, token: &CancelToken) -> Result<Option
     Ok(None)
 }
 
-pub fn main() -> Result<(), Box<dyn Error>> {
+pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     const NUMBER: u64 = 999_983 * 1_000_003;
     const PART: u64 = 50_000;
 

@@ -162,9 +162,10 @@ fn schedule(workers: usize, yields: usize, start: &Barrier, kind: Kind) -> (Inst
     let mut turns = Turns::new(workers);
     start.wait();
     let started = Instant::now();
-    match kind.in_place {
-        false => ums::enter_scheduling_mode(&list, |here, reason| turns.next(here, reason)),
-        true => ums::enter_in_place(&list, |here, reason| turns.next(here, reason)),
+    if !kind.in_place {
+        ums::enter_scheduling_mode(&list, |here, reason| turns.next(here, reason))
+    } else {
+        ums::enter_in_place(&list, |here, reason| turns.next(here, reason))
     }
     .expect("this is no worker");
     let ended = Instant::now();

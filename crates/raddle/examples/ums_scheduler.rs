@@ -98,7 +98,7 @@ fn work(me: usize, messages: Option<mpsc::Receiver<()>>) -> usize {
     me
 }
 
-pub fn main() -> io::Result<()> {
+pub(crate) fn main() -> io::Result<()> {
     if raddle::runtime::status() != raddle::runtime::Status::Green {
         println!("there is no engine for green threads here");
         return Ok(());

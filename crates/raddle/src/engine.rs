@@ -317,9 +317,10 @@ impl Engine {
     }
 
     fn refuse_own(&self) -> Result<(), Error> {
-        match OWN.get() == self.0.number {
-            true => Err(Error::WaitsForItself),
-            false => Ok(()),
+        if OWN.get() == self.0.number {
+            Err(Error::WaitsForItself)
+        } else {
+            Ok(())
         }
     }
 

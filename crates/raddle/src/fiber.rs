@@ -435,12 +435,12 @@ unsafe fn go(from: &Inner, to: &Inner) {
     };
     let dead = DEAD.replace(null());
     if !dead.is_null() {
-        bury(dead);
+        drop_ended(dead);
     }
 }
 
 #[cold]
-fn bury(dead: *const Inner) {
+fn drop_ended(dead: *const Inner) {
     // SAFETY: it held itself since it was started, and has left its stack for good.
     drop(unsafe { Rc::from_raw(dead) });
 }
@@ -482,7 +482,7 @@ extern "C" fn run() {
 fn bury_the_last() {
     let dead = DEAD.replace(null());
     if !dead.is_null() {
-        bury(dead);
+        drop_ended(dead);
     }
 }
 

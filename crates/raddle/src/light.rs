@@ -47,6 +47,7 @@
 mod follower;
 mod fork;
 mod group;
+#[allow(clippy::match_bool, unreachable_pub)]
 mod host;
 pub(crate) mod inbox;
 mod join;

@@ -64,6 +64,7 @@ mod lock;
 mod memory;
 mod poll;
 mod settings;
+#[allow(clippy::match_bool, unreachable_pub)]
 mod shared;
 mod sync;
 mod task;
@@ -301,13 +302,14 @@ impl PoolRef {
     ) -> Result<(), QueueError> {
         let Options { priority, token } = options;
         token.check().map_err(|_| QueueError::Cancelled)?;
-        let job = match token.can_be_cancelled() {
-            false => self.job(f),
-            true => self.job(move || {
+        let job = if !token.can_be_cancelled() {
+            self.job(f)
+        } else {
+            self.job(move || {
                 if !token.is_cancelled() {
                     f();
                 }
-            }),
+            })
         };
         self.submit(job, priority)
     }

@@ -59,9 +59,10 @@ fn load() -> *mut c_void {
         let (own, fd) = (std::process::id(), file.as_raw_fd());
         // A debugger, which opens loaded files, has a `self` of its own, and might read for ever
         // from the file that it finds there.
-        let path = match std::path::Path::new(&format!("/proc/{own}/fd/{fd}")).exists() {
-            true => format!("/proc/{own}/fd/{fd}\0"),
-            false => format!("/proc/self/fd/{fd}\0"), // in a namespace without a /proc of its own
+        let path = if std::path::Path::new(&format!("/proc/{own}/fd/{fd}")).exists() {
+            format!("/proc/{own}/fd/{fd}\0")
+        } else {
+            format!("/proc/self/fd/{fd}\0") // in a namespace without a /proc of its own
         };
         let path = CStr::from_bytes_until_nul(path.as_bytes()).ok()?;
         // SAFETY: the process has one thread here, so no other thread reads the environment

@@ -163,12 +163,13 @@ impl Builder {
     /// Returns an error for a name that std rejects. std would panic on it halfway through making
     /// the thread.
     pub(crate) fn check_name(&self) -> io::Result<()> {
-        match self.name.as_deref().is_some_and(|name| name.contains('\0')) {
-            true => Err(io::Error::new(
+        if self.name.as_deref().is_some_and(|name| name.contains('\0')) {
+            Err(io::Error::new(
                 io::ErrorKind::InvalidInput,
                 "a thread's name can't hold a zero byte",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 

@@ -11,12 +11,12 @@ const KNOWN_FAILURES: &str = "crates/raddle-tests/known-failures.toml";
 
 /// The reasons by case, of one suite.
 #[derive(Default)]
-pub struct Exceptions {
+pub(super) struct Exceptions {
     reasons: BTreeMap<String, String>,
 }
 
 impl Exceptions {
-    pub fn load(workspace: &Workspace, suite: &str) -> Result<Exceptions> {
+    pub(super) fn load(workspace: &Workspace, suite: &str) -> Result<Exceptions> {
         Exceptions::read(workspace, LIST, suite)
     }
 
@@ -33,12 +33,12 @@ impl Exceptions {
     }
 
     /// Returns the reason why `case` may differ; `None` if it may not.
-    pub fn reason(&self, case: &str) -> Option<&str> {
+    pub(super) fn reason(&self, case: &str) -> Option<&str> {
         self.reasons.get(case).map(String::as_str)
     }
 
     /// Returns whether `case` is listed to differ every time, so that a pass is worth a line.
-    pub fn always(&self, case: &str) -> bool {
+    pub(super) fn always(&self, case: &str) -> bool {
         let reason = self.reason(case);
         reason.is_some_and(|reason| !reason.starts_with("sometimes:"))
     }
@@ -46,7 +46,7 @@ impl Exceptions {
 
 /// The known failures of the own integration tests. A name there has the group before the first
 /// `::`.
-pub fn known_failures(workspace: &Workspace) -> Result<Exceptions> {
+pub(super) fn known_failures(workspace: &Workspace) -> Result<Exceptions> {
     let known = Exceptions::read(workspace, KNOWN_FAILURES, "failures")?;
     let rename = |(name, reason): (String, String)| (name.replacen("::", "/", 1), reason);
     Ok(Exceptions {

@@ -10,7 +10,7 @@ use crate::workspace::Workspace;
 
 const PACKAGE: &str = "raddle-tests";
 
-pub fn run(workspace: &Workspace, settings: &Settings) -> Result<Vec<Case>> {
+pub(super) fn run(workspace: &Workspace, settings: &Settings) -> Result<Vec<Case>> {
     let package = workspace.package(PACKAGE);
     let package = package.with_context(|| format!("there is no package {PACKAGE}"))?;
     let known = exceptions::known_failures(workspace)?;

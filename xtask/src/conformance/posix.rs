@@ -49,7 +49,7 @@ struct Program {
     source: PathBuf,
 }
 
-pub fn run(workspace: &Workspace, settings: &Settings, posix: &Posix) -> Result<Vec<Suite>> {
+pub(super) fn run(workspace: &Workspace, settings: &Settings, posix: &Posix) -> Result<Vec<Suite>> {
     let interfaces = interfaces(&posix.suite)?;
     let mut programs = programs(&interfaces)?;
     programs.retain(|program| settings.wants(&program.full_name()));

@@ -18,21 +18,21 @@ const LOOK: Duration = Duration::from_millis(5);
 
 /// How a program ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum End {
+pub(crate) enum End {
     Code(i32),
     Signal(i32),
     Hung,
 }
 
 /// Where programs run, and the command that runs them under raddle.
-pub struct Runner {
+pub(crate) struct Runner {
     raddle: PathBuf,
     folder: PathBuf,
     carriers: Vec<u32>,
 }
 
 impl Runner {
-    pub fn new(raddle: PathBuf, folder: PathBuf, carriers: Vec<u32>) -> Result<Runner> {
+    pub(crate) fn new(raddle: PathBuf, folder: PathBuf, carriers: Vec<u32>) -> Result<Runner> {
         std::fs::create_dir_all(&folder)
             .with_context(|| format!("can't make {}", folder.display()))?;
         Ok(Runner {
@@ -43,12 +43,12 @@ impl Runner {
     }
 
     /// The numbers of carriers that cases run with.
-    pub fn carriers(&self) -> &[u32] {
+    pub(crate) fn carriers(&self) -> &[u32] {
         &self.carriers
     }
 
     /// Runs a program natively and, if that passes, with each number of carriers.
-    pub fn compare(
+    pub(crate) fn compare(
         &self,
         group: &str,
         name: &str,
@@ -70,7 +70,7 @@ impl Runner {
     }
 
     /// Runs `program`; its output goes to `NAME.MODE.log` in the folder.
-    pub fn run(
+    pub(crate) fn run(
         &self,
         mode: Mode,
         name: &str,
@@ -85,7 +85,7 @@ impl Runner {
 
     /// Runs a command of [`Runner::command`] in a process group of its own; its output goes to
     /// `NAME.MODE.log`.
-    pub fn end_of(
+    pub(crate) fn end_of(
         &self,
         mode: Mode,
         name: &str,
@@ -120,7 +120,7 @@ impl Runner {
         Ok(end)
     }
 
-    pub fn log(&self, mode: Mode, name: &str) -> PathBuf {
+    pub(crate) fn log(&self, mode: Mode, name: &str) -> PathBuf {
         let mode = match mode {
             Mode::Native => "native".into(),
             Mode::Raddle(carriers) => format!("raddle-{carriers}"),
@@ -130,7 +130,7 @@ impl Runner {
     }
 
     /// The command that runs `program` in a mode.
-    pub fn command(&self, mode: Mode, program: &Path) -> Command {
+    pub(crate) fn command(&self, mode: Mode, program: &Path) -> Command {
         let Mode::Raddle(carriers) = mode else {
             return Command::new(program);
         };
@@ -143,7 +143,7 @@ impl Runner {
 
 /// Calls `job` with each of `items` on one of `threads` threads. The results are in the items'
 /// order.
-pub fn parallel<T: Sync, R: Send>(
+pub(crate) fn parallel<T: Sync, R: Send>(
     threads: usize,
     items: &[T],
     job: impl Fn(&T) -> R + Sync,
@@ -170,7 +170,7 @@ pub fn parallel<T: Sync, R: Send>(
     results.into_iter().map(|(_, result)| result).collect()
 }
 
-pub fn cpus() -> usize {
+pub(crate) fn cpus() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 

@@ -17,7 +17,7 @@ use super::process::{End, Runner, parallel};
 use super::{Case, Mode, Settings};
 use crate::shell;
 
-pub const MODULES: [&str; 17] = [
+pub(crate) const MODULES: [&str; 17] = [
     "test_threading",
     "test_thread",
     "test_threading_local",
@@ -38,7 +38,7 @@ pub const MODULES: [&str; 17] = [
 ];
 
 /// Modules that take a few seconds each.
-pub const SHORT: [&str; 4] = [
+pub(crate) const SHORT: [&str; 4] = [
     "test_thread",
     "test_threading_local",
     "test_threadsignals",
@@ -47,7 +47,7 @@ pub const SHORT: [&str; 4] = [
 
 /// Debian's Python; its tests are in a package of the same version.
 const PYTHON: &str = "python3.11";
-pub const MODULE_LIMIT: Duration = Duration::from_secs(1800);
+pub(crate) const MODULE_LIMIT: Duration = Duration::from_secs(1800);
 
 /// Waits for ever, natively too, where sockets of virtual machines have no loopback.
 const NEVER_ENDING: &str = "*VSOCK*";
@@ -62,7 +62,7 @@ const WHOLE: &str = "(module)";
 type Outcomes = BTreeMap<String, Result<(), String>>;
 
 /// Runs modules, `at_once` at the same time; each counts as hung after `limit`.
-pub fn run(
+pub(crate) fn run(
     runner: &Runner,
     settings: &Settings,
     modules: &[&str],

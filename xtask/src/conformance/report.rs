@@ -44,7 +44,7 @@ fn print_heading(first: &str) {
 
 /// Prints the groups, the differences, and the table of the suites. A case that differs without a
 /// reason has failed, and so has a suite without a case.
-pub fn judge(suites: &[Suite]) -> Tally {
+pub(super) fn judge(suites: &[Suite]) -> Tally {
     let mut tally = Tally::default();
     let mut lines = Vec::new();
     for suite in suites {
@@ -100,17 +100,17 @@ fn told(case: &Case, suite: &Suite) -> Difference {
 }
 
 impl Case {
-    pub fn full_name(&self) -> String {
+    pub(crate) fn full_name(&self) -> String {
         format!("{}/{}", self.group, self.name)
     }
 
-    pub fn differs(&self) -> bool {
+    pub(crate) fn differs(&self) -> bool {
         self.raddle.iter().any(|(_, outcome)| outcome.is_err())
     }
 
     /// Merges a second run: a mode fails if it failed twice, or hung; a mode that failed once is
     /// reported.
-    pub fn confirm(&mut self, again: Case) {
+    pub(crate) fn confirm(&mut self, again: Case) {
         let name = self.full_name();
         if again.native.is_err() {
             println!("UNSTABLE natively: {name}");

@@ -14,11 +14,11 @@ const STRESSORS: [&str; 18] = [
 ];
 
 /// Seconds for each stressor.
-pub const LONG: &str = "3";
-pub const SHORT: &str = "1";
+pub(super) const LONG: &str = "3";
+pub(super) const SHORT: &str = "1";
 const LIMIT: Duration = Duration::from_secs(30);
 
-pub fn run(runner: &Runner, settings: &Settings, run_s: &str) -> Result<Vec<Case>> {
+pub(super) fn run(runner: &Runner, settings: &Settings, run_s: &str) -> Result<Vec<Case>> {
     let Some(program) = shell::find("stress-ng") else {
         bail!("stress-ng is not here");
     };

@@ -14,26 +14,26 @@ use crate::conformance::process::End;
 use crate::shell;
 
 /// Stands for the batch itself among its cases.
-pub const WHOLE: &str = "(whole)";
+pub(super) const WHOLE: &str = "(whole)";
 
 /// The exit code of a program that says it can't judge here.
 const UNSUPPORTED: i32 = 77;
 
 /// The outcomes of cases; `Err` holds the failure.
-pub type Outcomes = BTreeMap<String, std::result::Result<(), String>>;
+pub(super) type Outcomes = BTreeMap<String, std::result::Result<(), String>>;
 
 /// Debian's user and group without rights.
 const NOBODY: u32 = 65534;
 
 /// Makes the command run as the user without rights, if it would run as root.
-pub fn drop_root(command: &mut Command) {
+pub(super) fn drop_root(command: &mut Command) {
     if geteuid().is_root() {
         command.uid(NOBODY).gid(NOBODY).env("HOME", "/tmp");
     }
 }
 
 /// Gives a folder to the user without rights, if root runs this.
-pub fn give_away(folder: &Path) -> Result<()> {
+pub(super) fn give_away(folder: &Path) -> Result<()> {
     if !geteuid().is_root() {
         return Ok(());
     }
@@ -46,7 +46,7 @@ pub fn give_away(folder: &Path) -> Result<()> {
 }
 
 /// One command of a suite.
-pub struct Batch {
+pub(super) struct Batch {
     pub name: String,
     pub program: PathBuf,
     pub arguments: Vec<String>,
@@ -60,7 +60,7 @@ pub struct Batch {
 
 /// The source of the cases' outcomes.
 #[derive(PartialEq, Eq)]
-pub enum Reading {
+pub(super) enum Reading {
     /// The batch is one case, and its exit code the outcome.
     ExitCode,
     /// As `ExitCode`, but a script that prints the plan of no test at all is not supported here.
@@ -73,14 +73,14 @@ pub enum Reading {
 
 impl Reading {
     /// Returns true if the batch consists of cases that are reported one by one.
-    pub fn tells_cases(&self) -> bool {
+    pub(super) fn tells_cases(&self) -> bool {
         matches!(self, Reading::Libtest | Reading::Mtr(_))
     }
 }
 
 impl Batch {
     /// Returns the arguments that run all cases but `skipped`, or `only` one case.
-    pub fn arguments(&self, only: Option<&str>, skipped: &[&str]) -> Vec<String> {
+    pub(super) fn arguments(&self, only: Option<&str>, skipped: &[&str]) -> Vec<String> {
         let mut arguments = self.arguments.clone();
         match &self.reading {
             Reading::ExitCode | Reading::Tap => {}
@@ -99,7 +99,7 @@ impl Batch {
     }
 
     /// Returns the cases' outcomes, by the program's end and its output.
-    pub fn outcomes(&self, end: End, printed: &str) -> Outcomes {
+    pub(super) fn outcomes(&self, end: End, printed: &str) -> Outcomes {
         let (mut outcomes, whole) = match (&self.reading, end) {
             (Reading::Tap, End::Code(0)) if printed.starts_with("1..0 ") => {
                 (Outcomes::new(), verdict(End::Code(UNSUPPORTED)))

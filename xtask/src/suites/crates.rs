@@ -25,7 +25,7 @@ struct Target {
 
 /// Builds the unit tests of the library and the integration tests; with `tests`, only those
 /// integration tests.
-pub fn build(
+pub(super) fn build(
     workspace: &Workspace,
     source: &Path,
     features: &[String],

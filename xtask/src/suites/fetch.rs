@@ -27,7 +27,7 @@ const ARCHIVES: [apt::Source<'static>; 5] = [
 const COMPLETE: &str = ".complete";
 
 /// Returns the folder of the suite's source, fetched unless it is present.
-pub fn source(workspace: &Workspace, suite: &Suite, folder: &Path) -> Result<PathBuf> {
+pub(super) fn source(workspace: &Workspace, suite: &Suite, folder: &Path) -> Result<PathBuf> {
     let root = folder.join(format!("source-{}", suite.version().replace(':', "_")));
     let complete = root.join(COMPLETE);
     if let Ok(source) = fs::read_to_string(&complete) {
@@ -58,7 +58,7 @@ fn archive(workspace: &Workspace) -> Result<Apt> {
 
 /// Errs unless the package is installed in the manifest's version, which the list of cases is
 /// about.
-pub fn check_installed(suite: &Suite) -> Result<()> {
+pub(super) fn check_installed(suite: &Suite) -> Result<()> {
     let (name, version) = (suite.source.name(), suite.version());
     let mut query = Command::new("dpkg-query");
     let output = query.args(["-W", "-f", "${Version}", name]).output()?;

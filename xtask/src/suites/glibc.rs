@@ -68,7 +68,7 @@ struct Compiler {
 }
 
 /// Builds `support` and the test programs in `folders` of glibc's source.
-pub fn build(package: &Path, folder: &Path, folders: &[String]) -> Result<Vec<Batch>> {
+pub(super) fn build(package: &Path, folder: &Path, folders: &[String]) -> Result<Vec<Batch>> {
     let glibc = unpack(package)?;
     let build = folder.join("build");
     let run = folder.join("run");

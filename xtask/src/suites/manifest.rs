@@ -12,13 +12,13 @@ const MANIFEST: &str = "xtask/suites.toml";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Manifest {
+pub(super) struct Manifest {
     suite: Vec<Suite>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Suite {
+pub(super) struct Suite {
     pub name: String,
     /// A name that selects several suites.
     pub family: Option<String>,
@@ -40,7 +40,7 @@ pub struct Suite {
 /// The source of a suite; each is `NAME=VERSION`.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub(super) enum Source {
     /// A package of Debian that holds sources.
     Package(String),
     /// A source package of Debian.
@@ -57,7 +57,7 @@ pub enum Source {
 /// The build of a suite, and its batches.
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Build {
+pub(super) enum Build {
     /// glibc's test programs in these folders of its source, linked with the machine's libc.
     Glibc { folders: Vec<String> },
     /// The unit tests and the integration tests of a crate; those named, if any is.
@@ -87,7 +87,7 @@ fn one() -> usize {
 }
 
 impl Manifest {
-    pub fn load(workspace: &Workspace) -> Result<Manifest> {
+    pub(super) fn load(workspace: &Workspace) -> Result<Manifest> {
         let text = std::fs::read_to_string(workspace.root.join(MANIFEST))
             .with_context(|| format!("can't read {MANIFEST}"))?;
         Manifest::parse(&text).with_context(|| format!("{MANIFEST} is malformed"))
@@ -107,7 +107,7 @@ impl Manifest {
     }
 
     /// Returns the suites of these names or families; all if there is no name.
-    pub fn select(&self, names: &[String]) -> Result<Vec<&Suite>> {
+    pub(super) fn select(&self, names: &[String]) -> Result<Vec<&Suite>> {
         for name in names {
             let known = self.suite.iter().any(|suite| suite.is_called(name));
             let all: Vec<_> = self.suite.iter().map(|suite| suite.name.as_str()).collect();
@@ -128,15 +128,15 @@ impl Suite {
         self.name == name || self.family.as_deref() == Some(name)
     }
 
-    pub fn limit(&self) -> Duration {
+    pub(super) fn limit(&self) -> Duration {
         Duration::from_secs(self.limit_s)
     }
 
-    pub fn version(&self) -> &str {
+    pub(super) fn version(&self) -> &str {
         self.source.version()
     }
 
-    pub fn print(&self) {
+    pub(super) fn print(&self) {
         let family = self.family.as_deref().unwrap_or("-");
         let (skipped, differing) = (self.skip.len(), self.differs.len());
         println!("{} ({family}): {}", self.name, self.source.describe());
@@ -146,7 +146,7 @@ impl Suite {
 
 impl Source {
     /// `NAME=VERSION`.
-    pub fn package(&self) -> &str {
+    pub(super) fn package(&self) -> &str {
         match self {
             Source::Package(package)
             | Source::Debian(package)
@@ -156,11 +156,11 @@ impl Source {
         }
     }
 
-    pub fn name(&self) -> &str {
+    pub(super) fn name(&self) -> &str {
         self.package().split('=').next().unwrap_or_default()
     }
 
-    pub fn version(&self) -> &str {
+    pub(super) fn version(&self) -> &str {
         self.package()
             .split_once('=')
             .map_or("", |(_, version)| version)

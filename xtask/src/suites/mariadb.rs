@@ -21,7 +21,7 @@ const MEMORY: &str = "/dev/shm";
 const TEST_LIMIT_MINUTES: &str = "2";
 
 /// One batch for each suite of the driver, with the tests named.
-pub fn batches(suites: &BTreeMap<String, Vec<String>>) -> Result<Vec<Batch>> {
+pub(super) fn batches(suites: &BTreeMap<String, Vec<String>>) -> Result<Vec<Batch>> {
     let perl = shell::find("perl").context("perl is not here")?;
     let folder = PathBuf::from(FOLDER);
     ensure!(
@@ -57,7 +57,7 @@ fn settings(state: &Path) -> Vec<String> {
 }
 
 /// Returns the tests of a suite in the driver's form: all but `skipped`, or `only` one case.
-pub fn arguments(
+pub(super) fn arguments(
     suite: &str,
     tests: &[String],
     only: Option<&str>,
@@ -74,7 +74,7 @@ pub fn arguments(
 }
 
 /// Reads `SUITE.TEST 'COMBINATION'  w1 [ pass ]  12`. Tests that the driver skips are left out.
-pub fn parse(printed: &str) -> Outcomes {
+pub(super) fn parse(printed: &str) -> Outcomes {
     let mut outcomes = Outcomes::new();
     for line in printed.lines() {
         let Some((before, after)) = line.split_once("[ ") else {

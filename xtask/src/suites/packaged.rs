@@ -25,7 +25,7 @@ const REDIS_PORT: usize = 21111;
 const REDIS_PORTS: usize = 400;
 
 /// Builds libuv's test runner with CMake.
-pub fn libuv(source: &Path, folder: &Path) -> Result<Vec<Batch>> {
+pub(super) fn libuv(source: &Path, folder: &Path) -> Result<Vec<Batch>> {
     let build = folder.join("build");
     let mut cmake = Command::new("cmake");
     cmake.arg("-S").arg(source).arg("-B").arg(&build);
@@ -66,7 +66,7 @@ pub fn libuv(source: &Path, folder: &Path) -> Result<Vec<Batch>> {
 }
 
 /// Lets Redis' driver find the installed programs.
-pub fn redis(source: &Path, units: &[String]) -> Result<Vec<Batch>> {
+pub(super) fn redis(source: &Path, units: &[String]) -> Result<Vec<Batch>> {
     let tclsh = shell::find("tclsh").context("tclsh is not here")?;
     // Below the target folder the path of a server's Unix socket would be too long.
     let copy = std::env::temp_dir().join("raddle-redis");
@@ -121,7 +121,7 @@ fn link_entries(from: &Path, to: &Path, without: &[&str]) -> Result<()> {
 }
 
 /// Builds Varnish with its modules and its test runner.
-pub fn varnish(source: &Path) -> Result<Vec<Batch>> {
+pub(super) fn varnish(source: &Path) -> Result<Vec<Batch>> {
     let program = source.join("bin/varnishtest/varnishtest");
     if !program.exists() {
         shell::run(Command::new("./autogen.sh").current_dir(source))?;
@@ -153,7 +153,7 @@ pub fn varnish(source: &Path) -> Result<Vec<Batch>> {
 
 /// Builds memcached and the programs of its tests. Every script runs with plain connections and
 /// with TLS.
-pub fn memcached(source: &Path) -> Result<Vec<Batch>> {
+pub(super) fn memcached(source: &Path) -> Result<Vec<Batch>> {
     let perl = shell::find("perl").context("perl is not here")?;
     let unit = source.join("testapp");
     if !unit.exists() {

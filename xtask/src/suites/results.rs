@@ -15,7 +15,7 @@ const FILE: &str = "suites/results.json";
 
 /// The outcome of one suite.
 #[derive(Serialize)]
-pub struct Outcome {
+pub(super) struct Outcome {
     suite: String,
     version: String,
     /// The reason why it could not be fetched, built or run.
@@ -68,7 +68,7 @@ impl Line {
 }
 
 impl Outcome {
-    pub fn new(suite: &Suite, cases: Vec<Case>) -> Outcome {
+    pub(super) fn new(suite: &Suite, cases: Vec<Case>) -> Outcome {
         Outcome {
             suite: suite.name.clone(),
             version: suite.version().to_owned(),
@@ -82,14 +82,14 @@ impl Outcome {
     }
 
     /// Makes the outcome of a suite that did not get to its cases.
-    pub fn broken(suite: &Suite, error: String) -> Outcome {
+    pub(super) fn broken(suite: &Suite, error: String) -> Outcome {
         Outcome {
             error: Some(error),
             ..Outcome::new(suite, Vec::new())
         }
     }
 
-    pub fn print_differences(&self) {
+    pub(super) fn print_differences(&self) {
         if let Some(error) = &self.error {
             println!("BROKEN: {error}");
         }
@@ -139,14 +139,14 @@ impl Line {
     }
 }
 
-pub fn write(workspace: &Workspace, outcomes: &[Outcome]) -> Result<()> {
+pub(super) fn write(workspace: &Workspace, outcomes: &[Outcome]) -> Result<()> {
     let file = workspace.target.join(FILE);
     let text = serde_json::to_string_pretty(outcomes)?;
     std::fs::write(&file, text).with_context(|| format!("can't write {}", file.display()))
 }
 
 /// Prints the table. Returns true if no case differs without a documented reason.
-pub fn judge(outcomes: &[Outcome]) -> bool {
+pub(super) fn judge(outcomes: &[Outcome]) -> bool {
     println!("---");
     let [suite, cases, native, raddle] = ["suite", "cases", "native", "raddle"];
     println!("{suite:<20} {cases:>6} {native:>7} {raddle:>7}  native passes, raddle fails");

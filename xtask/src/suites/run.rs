@@ -17,7 +17,7 @@ use crate::conformance::{Case, Mode};
 const MARK: &str = "SUITES_RUN";
 
 /// Runs every batch, and then, one after another, the cases that fail in any mode.
-pub fn compare_all(runner: &Runner, suite: &Suite, batches: &[Batch]) -> Result<Vec<Case>> {
+pub(super) fn compare_all(runner: &Runner, suite: &Suite, batches: &[Batch]) -> Result<Vec<Case>> {
     let examined = parallel(suite.at_once, batches, |batch| {
         compare(runner, suite, batch, None)
     });

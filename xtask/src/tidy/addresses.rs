@@ -35,7 +35,7 @@ const OWN: [(&str, usize, &str); 1] = [(
     "a frame that the kernel or the runtime laid out",
 )];
 
-pub fn check(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check(subject: &Subject<'_>) -> Result<Findings> {
     let is_checked = |file: &&TextFile| file.path.starts_with(CRATE) && file.path != USER;
     let files = subject.tree.files.iter().filter(is_checked);
     let mut findings = Findings {

@@ -63,7 +63,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-pub fn check(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check(subject: &Subject<'_>) -> Result<Findings> {
     let packages = &subject.workspace.packages;
     let violations = packages.iter().flat_map(|package| {
         let named = package.dependencies.iter().filter(|dependency| {
@@ -91,7 +91,7 @@ fn upward(package: &str, named: &[&str]) -> Vec<Violation> {
 }
 
 /// Every package takes the workspace's lints, which deny `unsafe` without a reason.
-pub fn check_lints(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check_lints(subject: &Subject<'_>) -> Result<Findings> {
     let mut violations = Vec::new();
     for package in &subject.workspace.packages {
         let manifest = std::fs::read_to_string(&package.manifest_path)?;

@@ -43,7 +43,7 @@ const OWN: &str = "xtask/src/tidy/assembly.rs";
 /// Another check with the forms in its fixtures.
 const FIXTURES: &str = "xtask/src/tidy/addresses.rs";
 
-pub fn check(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check(subject: &Subject<'_>) -> Result<Findings> {
     let files = subject.tree.files.iter();
     let files: Vec<_> = files.filter(|file| file.extension() == "rs").collect();
     let mut violations: Vec<_> = files.iter().flat_map(|file| violations(file)).collect();

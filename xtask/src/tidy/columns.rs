@@ -7,7 +7,7 @@ use super::{Findings, Subject, Violation};
 
 const LIMIT_COLUMNS: usize = 100;
 
-pub fn check(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check(subject: &Subject<'_>) -> Result<Findings> {
     let files = subject.tree.files.iter().filter(|file| applies(file));
     let mut findings = Findings {
         looked_at: 0,

@@ -2,7 +2,8 @@
 //!
 //! In the crates inside the process, a system call's number is a name, and a constant with a name
 //! of Linux's is defined by that crate's constant (`raddle_sys::nr`, `raddle_sys::errno`), if need
-//! be with a cast. Names of Linux's are told by their beginnings.
+//! be with a cast. Names of Linux's are told by their beginnings. A constant that is nothing but
+//! one of Linux's, with or without a cast, has Linux's full name.
 
 use anyhow::Result;
 
@@ -10,7 +11,10 @@ use super::tree::TextFile;
 use super::{Findings, Subject, Violation};
 
 /// Crates inside the process.
-const CRATES: [&str; 6] = ["sys", "context", "engine", "kernel", "patch", "preload"];
+const CRATES: [&str; 6] = ["sys", "arch", "engine", "kernel", "patch", "preload"];
+
+/// Those of them in which a constant of Linux's has Linux's name.
+const NAMED: [&str; 5] = ["sys", "arch", "kernel", "patch", "preload"];
 
 /// Beginnings of Linux's names.
 const BEGINNINGS: [&str; 26] = [
@@ -28,7 +32,7 @@ const OURS: [&str; 5] = [
     "TIMER_CREATE",
 ];
 
-pub fn check(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check(subject: &Subject<'_>) -> Result<Findings> {
     let files = subject.tree.files.iter().filter(|file| is_checked(file));
     let mut findings = Findings {
         looked_at: 0,
@@ -42,17 +46,25 @@ pub fn check(subject: &Subject<'_>) -> Result<Findings> {
 }
 
 fn is_checked(file: &TextFile) -> bool {
+    file.is_crate_source() && is_in(file, &CRATES)
+}
+
+fn is_in(file: &TextFile, crates: &[&str]) -> bool {
     let folder = |name: &str| file.path.starts_with(&format!("crates/raddle-{name}/src/"));
-    file.is_crate_source() && CRATES.iter().any(|name| folder(name))
+    crates.iter().any(|name| folder(name))
 }
 
 fn violations(file: &TextFile) -> Vec<Violation> {
+    let is_named = is_in(file, &NAMED);
     let found = file.lines().filter_map(|(number, line)| {
         let code = line.split("//").next().unwrap_or_default();
         let what = if has_bare_number(code) {
             "a system call is named by its number".to_owned()
+        } else if let Some(name) = copied(code) {
+            format!("{name} is linux-raw-sys's, and copied here")
         } else {
-            format!("{} is linux-raw-sys's, and copied here", copied(code)?)
+            let (name, full) = renamed(code).filter(|_| is_named)?;
+            format!("{name} is Linux's {full}")
         };
         Some(Violation::new(format!("{}:{number}", file.path), what))
     });
@@ -77,6 +89,16 @@ fn copied(code: &str) -> Option<&str> {
     (is_literal && is_linuxs && !OURS.contains(&name)).then_some(name)
 }
 
+/// The constant that a line defines by one of Linux's with another name, and that name.
+fn renamed(code: &str) -> Option<(&str, &str)> {
+    let (name, value) = code.split_once("const ")?.1.split_once(": ")?;
+    let value = value.split_once(" = ")?.1.trim_end().strip_suffix(';')?;
+    let value = value.strip_prefix("raddle_sys::").unwrap_or(value);
+    let full = value.strip_prefix("nr::")?.split(" as ").next()?;
+    let is_plain = full.chars().all(|c| c.is_alphanumeric() || c == '_');
+    (is_plain && full != name).then_some((name, full))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -93,6 +115,8 @@ mod tests {
             "pub(crate) const CLONE_VM: u64 = 0x100;",
             "    const O_CLOEXEC: usize = 0o2000000;",
             "const SI_TKILL: i32 = -6;",
+            "const TKILL: i32 = raddle_sys::nr::SI_TKILL;",
+            "    const WAIT: usize = nr::FUTEX_WAIT as usize;",
         ] {
             assert_eq!(found(line), 1, "{line}");
         }

@@ -17,7 +17,7 @@ use super::{Findings, Subject, Violation};
 /// Source folders of the checked crates.
 const CRATES: [&str; 2] = ["crates/raddle/src", "crates/raddle-handles/src"];
 
-pub fn check(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check(subject: &Subject<'_>) -> Result<Findings> {
     let mut findings = Findings {
         looked_at: 0,
         violations: Vec::new(),
@@ -77,9 +77,7 @@ impl Modules {
             let Item::Mod(child) = item else { continue };
             let name = child.ident.to_string();
             let folder = format!("{folder}/{name}");
-            let file = tree
-                .file(&format!("{folder}.rs"))
-                .or_else(|_| tree.file(&format!("{folder}/mod.rs")))?;
+            let file = tree.file(&format!("{folder}.rs"))?;
             let path = [path.clone(), vec![name]].concat();
             self.load(tree, file, &folder, path, is_public && is_pub(&child.vis))?;
         }
@@ -380,7 +378,7 @@ mod tests {
 
     #[test]
     fn what_users_see_needs_a_doctest_and_nothing_else_does() {
-        let files = [("lib.rs", LIB), ("open.rs", OPEN), ("shut/mod.rs", SHUT)];
+        let files = [("lib.rs", LIB), ("open.rs", OPEN), ("shut.rs", SHUT)];
         let files = files.map(|(path, text)| TextFile::new(&format!("a/src/{path}"), text));
         let tree = Tree {
             files: files.into(),

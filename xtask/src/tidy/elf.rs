@@ -17,7 +17,7 @@ use crate::shell;
 const PROFILES: [(&[&str], &str); 2] = [(&["--release"], "release"), (&[], "debug")];
 
 /// Checks the library of each profile that was built before, freshly built; else of debug.
-pub fn check(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check(subject: &Subject<'_>) -> Result<Findings> {
     let workspace = subject.workspace;
     let none = PROFILES
         .iter()

@@ -74,7 +74,7 @@ const UNSAFE: &str = "taken by functions that a child of several threads may not
 const FIELDS: &str = "a method of its type destructures it";
 const ALONE: &str = "taken by the process's only thread";
 
-pub fn check(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check(subject: &Subject<'_>) -> Result<Findings> {
     let files: Vec<_> = subject
         .tree
         .files

@@ -1,8 +1,9 @@
 //! One word for one thing: `docs/glossary.md` defines the terms and bans their synonyms.
 //!
-//! Its table has three columns: the term, its meaning, and the words not to use for it. A list
-//! under `## Proper names` holds phrases in which a banned word is part of a proper name. Every
-//! term must be in use; no banned word may stand in a crate's source.
+//! Its table has four columns: the term, its meaning, the words not to use for it, and homonyms:
+//! words that have named this and other things. A list under `## Proper names` holds phrases in
+//! which a banned word is part of a proper name. Every term must be in use; no banned word may
+//! stand in a crate's source; no item may be named by a homonym alone.
 
 use anyhow::{Result, ensure};
 
@@ -16,10 +17,12 @@ struct Glossary {
     terms: Vec<String>,
     /// A banned word and the term to use instead.
     banned: Vec<(String, String)>,
+    /// A word that has named several things, and the term to use here.
+    homonyms: Vec<(String, String)>,
     proper_names: Vec<String>,
 }
 
-pub fn check_terms(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check_terms(subject: &Subject<'_>) -> Result<Findings> {
     let glossary = Glossary::load(&subject.tree)?;
     let users = subject.tree.files.iter().filter(|file| {
         file.is_crate_source() || (file.extension() == "md" && file.path != GLOSSARY)
@@ -32,7 +35,7 @@ pub fn check_terms(subject: &Subject<'_>) -> Result<Findings> {
     })
 }
 
-pub fn check_banned(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check_banned(subject: &Subject<'_>) -> Result<Findings> {
     let glossary = Glossary::load(&subject.tree)?;
     let sources = subject
         .tree
@@ -74,23 +77,71 @@ impl Glossary {
         glossary
     }
 
-    /// Adds `term | meaning | synonym, synonym |`; the table's two head rows are no terms.
+    /// Adds `term | meaning | synonym, synonym | homonym, homonym |`; the table's two head rows are
+    /// no terms.
     fn add_row(&mut self, row: &str) {
         let cells: Vec<_> = row.split('|').map(str::trim).collect();
-        let [term, _, synonyms, ..] = cells[..] else {
+        let [term, _, synonyms, homonyms, ..] = cells[..] else {
             return;
         };
         if term == "term" || term.starts_with("--") {
             return;
         }
         self.terms.push(term.to_owned());
-        let synonyms = synonyms
-            .split(',')
-            .map(str::trim)
-            .filter(|word| !word.is_empty());
-        self.banned
-            .extend(synonyms.map(|word| (word.to_owned(), term.to_owned())));
+        let words = |cell: &str| -> Vec<_> {
+            let words = cell.split(',').map(str::trim);
+            let words = words.filter(|word| !word.is_empty());
+            words
+                .map(|word| (word.to_owned(), term.to_owned()))
+                .collect()
+        };
+        self.banned.extend(words(synonyms));
+        self.homonyms.extend(words(homonyms));
     }
+}
+
+/// Crates with names that are still to be changed.
+const EXEMPT: [&str; 2] = ["crates/raddle-engine/", "crates/raddle-sched/"];
+
+pub(crate) fn check_homonyms(subject: &Subject<'_>) -> Result<Findings> {
+    let glossary = Glossary::load(&subject.tree)?;
+    let is_checked = |file: &&TextFile| {
+        file.is_crate_source() && !EXEMPT.iter().any(|folder| file.path.starts_with(folder))
+    };
+    let sources = subject.tree.files.iter().filter(is_checked);
+    Ok(Findings {
+        looked_at: glossary.homonyms.len(),
+        violations: sources.flat_map(|file| homonyms(&glossary, file)).collect(),
+    })
+}
+
+/// The items of a file that are named by a homonym.
+fn homonyms(glossary: &Glossary, file: &TextFile) -> Vec<Violation> {
+    let named = file
+        .lines()
+        .filter_map(|(number, line)| Some((number, item(line)?)));
+    let found = named.filter_map(|(number, name)| {
+        let same = |homonym: &str| words(homonym) == words(name);
+        let (_, term) = glossary.homonyms.iter().find(|(word, _)| same(word))?;
+        let what = format!("{name} has named several things: say which {term:?}");
+        Some(Violation::new(format!("{}:{number}", file.path), what))
+    });
+    found.collect()
+}
+
+/// The name of the item that a line defines, if it does.
+fn item(line: &str) -> Option<&str> {
+    const KINDS: [&str; 8] = [
+        "fn ", "struct ", "enum ", "trait ", "mod ", "static ", "const ", "type ",
+    ];
+    let code = line.split("//").next()?;
+    let start = KINDS.iter().find_map(|kind| {
+        let (before, name) = code.split_once(kind)?;
+        let is_word = before.is_empty() || before.ends_with([' ', ')']);
+        is_word.then_some(name)
+    })?;
+    let end = start.find(|c: char| !c.is_alphanumeric() && c != '_')?;
+    (end > 0).then(|| &start[..end])
 }
 
 fn unused(glossary: &Glossary, text: &str) -> Vec<Violation> {
@@ -136,8 +187,8 @@ fn joined(text: &str) -> String {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "# Glossary\n\n| term | meaning | not |\n|---|---|---|\n\
-        | green thread | what runs | fibre, user thread |\n| carrier | runs them | |\n\n\
+    const TEXT: &str = "# Glossary\n\n| term | meaning | not | homonyms |\n|---|---|---|---|\n\
+        | green thread | what runs | fibre, user thread | |\n| carrier | runs them | | breed |\n\n\
         ## Proper names\n\n- `Boost.Fibre`\n";
 
     #[test]
@@ -172,6 +223,15 @@ mod tests {
             .map(|v| v.place)
             .collect();
         assert_eq!(places, ["x.rs:1", "x.rs:2"]);
+    }
+
+    #[test]
+    fn an_item_with_the_name_of_several_things_is_found() {
+        let text = "pub(crate) fn breed() {}\nfn breed_carrier() {}\nlet breed = 1;\nmod breed;\n";
+        let file = TextFile::new("x.rs", text);
+        let found = homonyms(&Glossary::parse(TEXT), &file);
+        let places: Vec<_> = found.into_iter().map(|v| v.place).collect();
+        assert_eq!(places, ["x.rs:1", "x.rs:4"]);
     }
 
     #[test]

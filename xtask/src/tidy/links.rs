@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::tree::TextFile;
 use super::{Findings, Subject, Violation};
 
-pub fn check(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check(subject: &Subject<'_>) -> Result<Findings> {
     let root = &subject.workspace.root;
     let documents = subject
         .tree

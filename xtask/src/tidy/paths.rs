@@ -8,7 +8,7 @@ use super::{Findings, Subject, Violation};
 /// First parts of paths under which people keep their files and checkouts.
 const PERSONAL: [&str; 6] = ["home", "root", "Users", "work", "workspace", "mnt"];
 
-pub fn check(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check(subject: &Subject<'_>) -> Result<Findings> {
     let files = &subject.tree.files;
     let violations = files.iter().flat_map(personal_paths).collect();
     Ok(Findings {

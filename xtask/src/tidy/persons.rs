@@ -29,7 +29,7 @@ const WORDS: [&str; 8] = [
 /// The file that names the words.
 const OWN: &str = "xtask/src/tidy/persons.rs";
 
-pub fn check(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check(subject: &Subject<'_>) -> Result<Findings> {
     let counted = lines(&subject.tree);
     let record = Record::load(&subject.tree)?;
     Ok(Findings {

@@ -37,7 +37,7 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub fn load(tree: &Tree) -> Result<Record> {
+    pub(super) fn load(tree: &Tree) -> Result<Record> {
         toml::from_str(&tree.file(RECORD)?.text).with_context(|| format!("{RECORD} is malformed"))
     }
 }
@@ -60,7 +60,7 @@ pub(super) struct Ratchet {
 }
 
 impl Ratchet {
-    pub fn check(&self, numbers: &Numbers, record: &Numbers) -> Vec<Violation> {
+    pub(super) fn check(&self, numbers: &Numbers, record: &Numbers) -> Vec<Violation> {
         let (limit, unit) = (self.limit, self.unit);
         let mut violations = Vec::new();
         for (place, &number) in numbers {

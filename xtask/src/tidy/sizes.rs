@@ -21,7 +21,7 @@ pub(super) const FUNCTIONS: Ratchet = Ratchet {
 const MAP: &str = "ARCHITECTURE.md";
 const MAP_LIMIT_LINES: usize = 300;
 
-pub fn check_files(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check_files(subject: &Subject<'_>) -> Result<Findings> {
     let sizes = file_sizes(&subject.tree);
     let record = Record::load(&subject.tree)?;
     let mut violations = FILES.check(&sizes, &record.files);
@@ -38,7 +38,7 @@ pub fn check_files(subject: &Subject<'_>) -> Result<Findings> {
     })
 }
 
-pub fn check_functions(subject: &Subject<'_>) -> Result<Findings> {
+pub(super) fn check_functions(subject: &Subject<'_>) -> Result<Findings> {
     let sizes = function_sizes(&subject.tree)?;
     let record = Record::load(&subject.tree)?;
     let violations = FUNCTIONS.check(&sizes, &record.functions);

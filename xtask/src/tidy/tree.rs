@@ -5,11 +5,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-pub struct Tree {
+pub(super) struct Tree {
     pub files: Vec<TextFile>,
 }
 
-pub struct TextFile {
+pub(super) struct TextFile {
     /// Relative to the root, with `/` between the parts.
     pub path: String,
     pub text: String,
@@ -20,14 +20,14 @@ const HIDDEN_BUT_OURS: [&str; 2] = [".cargo", ".ci"];
 
 impl Tree {
     /// Reads every text file below `root`, except those that Cargo or git makes.
-    pub fn load(root: &Path) -> Result<Tree> {
+    pub(super) fn load(root: &Path) -> Result<Tree> {
         let mut tree = Tree { files: Vec::new() };
         tree.read_folder(root, "")?;
         tree.files.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(tree)
     }
 
-    pub fn file(&self, path: &str) -> Result<&TextFile> {
+    pub(super) fn file(&self, path: &str) -> Result<&TextFile> {
         let found = self.files.iter().find(|file| file.path == path);
         found.with_context(|| format!("{path} is missing"))
     }
@@ -60,32 +60,32 @@ fn is_ours(folder: &str) -> bool {
 
 impl TextFile {
     #[cfg(test)]
-    pub fn new(path: &str, text: &str) -> TextFile {
+    pub(super) fn new(path: &str, text: &str) -> TextFile {
         TextFile {
             path: path.into(),
             text: text.into(),
         }
     }
 
-    pub fn extension(&self) -> &str {
+    pub(super) fn extension(&self) -> &str {
         let name = self.path.rsplit('/').next().unwrap_or_default();
         name.rsplit_once('.').map_or("", |(_, extension)| extension)
     }
 
     /// Returns whether this is a program's text, in any language.
-    pub fn is_source(&self) -> bool {
+    pub(super) fn is_source(&self) -> bool {
         const LANGUAGES: [&str; 10] = ["rs", "c", "cc", "h", "S", "py", "java", "cs", "go", "sh"];
         LANGUAGES.contains(&self.extension())
     }
 
     /// Returns whether this is the text of a crate's library or program: `crates/NAME/src/...`.
-    pub fn is_crate_source(&self) -> bool {
+    pub(super) fn is_crate_source(&self) -> bool {
         let mut parts = self.path.split('/');
         parts.next() == Some("crates") && parts.nth(1) == Some("src") && self.extension() == "rs"
     }
 
     /// Lines with their numbers, from 1.
-    pub fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
+    pub(super) fn lines(&self) -> impl Iterator<Item = (usize, &str)> {
         self.text
             .lines()
             .enumerate()
@@ -95,7 +95,7 @@ impl TextFile {
 
 /// Brings identifiers and prose to one form: `GreenThread`, `green_thread` and `Green-thread` all
 /// become ` green thread `. Other punctuation becomes ` . `, so that a phrase never spans it.
-pub fn words(text: &str) -> String {
+pub(super) fn words(text: &str) -> String {
     let mut out = String::from(" ");
     let mut previous_lower = false;
     for c in text.chars() {
@@ -117,7 +117,7 @@ pub fn words(text: &str) -> String {
 
 /// Returns whether `text`, already in the form of [`words`], contains `phrase` in the singular or
 /// plural.
-pub fn has_phrase(text: &str, phrase: &str) -> bool {
+pub(super) fn has_phrase(text: &str, phrase: &str) -> bool {
     let phrase = words(phrase).trim_end().to_owned();
     text.contains(&format!("{phrase} ")) || text.contains(&format!("{phrase}s "))
 }

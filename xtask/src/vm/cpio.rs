@@ -9,24 +9,24 @@ const END: &str = "TRAILER!!!";
 
 /// An archive under construction.
 #[derive(Default)]
-pub struct Archive {
+pub(super) struct Archive {
     bytes: Vec<u8>,
     entries: usize,
 }
 
 impl Archive {
     /// Adds a folder. Its parent has to be there.
-    pub fn folder(&mut self, path: &str) {
+    pub(super) fn folder(&mut self, path: &str) {
         self.entry(path, FOLDER, &[]);
     }
 
     /// Adds a file that may be executed.
-    pub fn file(&mut self, path: &str, content: &[u8]) {
+    pub(super) fn file(&mut self, path: &str, content: &[u8]) {
         self.entry(path, PROGRAM, content);
     }
 
     /// Returns the bytes of the whole archive.
-    pub fn finish(mut self) -> Vec<u8> {
+    pub(super) fn finish(mut self) -> Vec<u8> {
         self.entry(END, 0, &[]);
         self.bytes
     }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 
 use super::manifest::Machine;
 
-pub const PROGRAM: &str = "qemu-system-x86_64";
+pub(crate) const PROGRAM: &str = "qemu-system-x86_64";
 
 /// Mitigations protect nothing in an emulator and cost time. The time-stamp counter is the build
 /// machine's own, and the kernel's measurement of it fails under load.
@@ -23,7 +23,7 @@ const STEP: Duration = Duration::from_millis(100);
 const LAST: usize = 12;
 
 /// The files of one run.
-pub struct Files<'a> {
+pub(super) struct Files<'a> {
     pub kernel: &'a Path,
     pub initial_root: &'a Path,
     /// The disk's image. The guest's writes are dropped.
@@ -33,7 +33,7 @@ pub struct Files<'a> {
 }
 
 /// Runs a guest to its end, or to the end of its time. Returns whether it ended by itself.
-pub fn run(
+pub(super) fn run(
     machine: Machine<'_>,
     memory_mib: u32,
     files: &Files<'_>,
@@ -89,7 +89,7 @@ fn processor(machine: Machine<'_>) -> String {
 }
 
 /// The last lines that a guest printed on its console.
-pub fn last_lines(console: &Path) -> String {
+pub(super) fn last_lines(console: &Path) -> String {
     let text = fs::read(console).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let lines: Vec<_> = text.lines().map(str::trim_end).collect();

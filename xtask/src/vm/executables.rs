@@ -32,14 +32,14 @@ const OWN_FILES: [(&str, u32, &str); 5] = [
 ];
 
 /// A test executable and the cases of it that run.
-pub struct Executable<'a> {
+pub(super) struct Executable<'a> {
     pub test: &'a Test,
     pub path: PathBuf,
     pub cases: Vec<String>,
 }
 
 /// Builds the executables of the manifest. `part` is a part of `FILE/CASE` that all cases have.
-pub fn build<'a>(
+pub(super) fn build<'a>(
     workspace: &Workspace,
     manifest: &'a Manifest,
     part: Option<&str>,
@@ -77,7 +77,7 @@ pub fn build<'a>(
 
 /// Compiles the programs of all cases. A case that is no program of one kind is run natively for
 /// that: only the case knows what it compiles.
-pub fn build_programs(executables: &[Executable<'_>]) -> Result<()> {
+pub(super) fn build_programs(executables: &[Executable<'_>]) -> Result<()> {
     for executable in executables {
         let mut command = Command::new(&executable.path);
         command.env("RADDLE_TESTS", "build").env("CI", "true");
@@ -94,7 +94,7 @@ pub fn build_programs(executables: &[Executable<'_>]) -> Result<()> {
 }
 
 /// Puts the executables' needs into the image.
-pub fn stage(
+pub(super) fn stage(
     workspace: &Workspace,
     guest: &Guest,
     executables: &[Executable<'_>],

@@ -12,12 +12,12 @@ use super::executables::Executable;
 use super::modules::Module;
 
 /// The beginning of a line of the script in the report, after `MARK`.
-pub const MARK: char = '@';
+pub(super) const MARK: char = '@';
 
 /// Where busybox is on the guest's disk.
-pub const BUSYBOX: &str = "/vm/busybox";
+pub(super) const BUSYBOX: &str = "/vm/busybox";
 /// The script on the guest's disk.
-pub const SCRIPT: &str = "/vm/start";
+pub(super) const SCRIPT: &str = "/vm/start";
 
 /// Loads the modules, mounts the disk and goes on there.
 const INIT: &str = "\
@@ -75,7 +75,7 @@ run() {
 ";
 
 /// The initial root: busybox, the modules in their order, and the first program.
-pub fn initial_root(busybox: &[u8], modules: &[Module]) -> Vec<u8> {
+pub(super) fn initial_root(busybox: &[u8], modules: &[Module]) -> Vec<u8> {
     let mut archive = Archive::default();
     for folder in ["bin", "dev", "disk", "modules"] {
         archive.folder(folder);
@@ -90,7 +90,7 @@ pub fn initial_root(busybox: &[u8], modules: &[Module]) -> Vec<u8> {
 }
 
 /// The script of one machine. `path` is the search path that the tests were built with.
-pub fn script(
+pub(super) fn script(
     path: &str,
     raddle: &str,
     case_limit_s: u64,

@@ -23,13 +23,13 @@ const MERGED: [&str; 4] = ["bin", "lib", "lib64", "sbin"];
 const ROOM_MIB: u64 = 768;
 
 /// An image under construction: a folder.
-pub struct Image {
+pub(super) struct Image {
     root: PathBuf,
     present: BTreeSet<PathBuf>,
 }
 
 impl Image {
-    pub fn new(root: PathBuf) -> Result<Image> {
+    pub(super) fn new(root: PathBuf) -> Result<Image> {
         let _ = fs::remove_dir_all(&root);
         for name in FOLDERS {
             fs::create_dir_all(root.join(name))?;
@@ -44,7 +44,7 @@ impl Image {
     }
 
     /// Copies a file or folder of this machine to the same path.
-    pub fn add(&mut self, path: &Path) -> Result<()> {
+    pub(super) fn add(&mut self, path: &Path) -> Result<()> {
         if !self.present.insert(path.to_owned()) {
             return Ok(());
         }
@@ -60,7 +60,7 @@ impl Image {
     }
 
     /// Copies programs and shared objects with the libraries that they need.
-    pub fn add_programs(&mut self, paths: &[PathBuf]) -> Result<()> {
+    pub(super) fn add_programs(&mut self, paths: &[PathBuf]) -> Result<()> {
         let output = Command::new("ldd").args(paths).output()?;
         let text = String::from_utf8_lossy(&output.stdout);
         for library in parse_ldd(&text) {
@@ -70,12 +70,12 @@ impl Image {
     }
 
     /// Writes a file with other content than on this machine.
-    pub fn write(&mut self, path: &str, mode: u32, text: &str) -> Result<()> {
+    pub(super) fn write(&mut self, path: &str, mode: u32, text: &str) -> Result<()> {
         self.write_bytes(path, mode, text.as_bytes())
     }
 
     /// As `write`, for binary content.
-    pub fn write_bytes(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
+    pub(super) fn write_bytes(&mut self, path: &str, mode: u32, content: &[u8]) -> Result<()> {
         let path = Path::new(path);
         self.present.insert(path.to_owned());
         let to = self.place(path)?;
@@ -84,7 +84,7 @@ impl Image {
     }
 
     /// Makes the file system, without a journal and without checksums that need a module.
-    pub fn finish(&self, file: &Path) -> Result<()> {
+    pub(super) fn finish(&self, file: &Path) -> Result<()> {
         let _ = fs::remove_file(file);
         let size = format!("{}M", size_mib(&self.root)? * 5 / 4 + ROOM_MIB);
         let mut mke2fs = Command::new(shell::find("mke2fs").context("install e2fsprogs")?);

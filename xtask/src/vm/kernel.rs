@@ -17,7 +17,7 @@ const PARTS: [&str; 3] = ["linux-image-", "linux-binary-", "linux-modules-"];
 const MARK: &str = "package";
 
 /// The files of a kernel.
-pub struct Files {
+pub(super) struct Files {
     pub image: PathBuf,
     /// The folder of its modules.
     pub modules: PathBuf,
@@ -25,7 +25,7 @@ pub struct Files {
 
 /// Fetches the newest kernel of its suite. If the archive can't be reached, an earlier download
 /// serves, with a line.
-pub fn fetch(workspace: &Workspace, kernel: &Kernel) -> Result<Files> {
+pub(super) fn fetch(workspace: &Workspace, kernel: &Kernel) -> Result<Files> {
     let folder = workspace.target.join("vm/kernels").join(&kernel.name);
     let root = folder.join("root");
     match update(&folder, &root, kernel) {
@@ -44,7 +44,7 @@ pub fn fetch(workspace: &Workspace, kernel: &Kernel) -> Result<Files> {
 }
 
 /// Fetches the static busybox of the suite, for the first steps of a guest.
-pub fn busybox(workspace: &Workspace, kernel: &Kernel) -> Result<PathBuf> {
+pub(super) fn busybox(workspace: &Workspace, kernel: &Kernel) -> Result<PathBuf> {
     let folder = workspace.target.join("vm/busybox");
     let candidates = ["bin/busybox", "usr/bin/busybox"].map(|path| folder.join("root").join(path));
     let found = || candidates.iter().find(|path| path.is_file()).cloned();

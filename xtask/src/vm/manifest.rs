@@ -12,7 +12,7 @@ const MANIFEST: &str = "xtask/vm.toml";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Manifest {
+pub(super) struct Manifest {
     pub guest: Guest,
     #[serde(rename = "kernel")]
     pub kernels: Vec<Kernel>,
@@ -28,7 +28,7 @@ pub struct Manifest {
 /// The properties of every guest.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Guest {
+pub(super) struct Guest {
     pub memory_mib: u32,
     /// Seconds that a case may take in one mode.
     pub case_limit_s: u64,
@@ -43,7 +43,7 @@ pub struct Guest {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Kernel {
+pub(super) struct Kernel {
     pub name: String,
     /// The Debian suite that has it.
     pub suite: String,
@@ -51,7 +51,7 @@ pub struct Kernel {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Processor {
+pub(super) struct Processor {
     /// The emulator's name of it.
     pub model: String,
     /// Features of the emulated processor that are switched off.
@@ -68,7 +68,7 @@ pub struct Processor {
 /// A test file of raddle-tests, or a part of one.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Test {
+pub(super) struct Test {
     pub file: String,
     /// Only the cases that have one of these in their names; all if there is none.
     #[serde(default)]
@@ -81,7 +81,7 @@ pub struct Test {
 
 /// The selection of the command line.
 #[derive(Default)]
-pub struct Selection {
+pub(super) struct Selection {
     pub kernels: Vec<String>,
     pub cpus: Vec<u32>,
     pub processors: Vec<String>,
@@ -89,14 +89,14 @@ pub struct Selection {
 
 /// One boot: a kernel on a processor with a number of CPUs.
 #[derive(Clone, Copy)]
-pub struct Machine<'a> {
+pub(super) struct Machine<'a> {
     pub kernel: &'a Kernel,
     pub processor: &'a Processor,
     pub cpus: u32,
 }
 
 impl Manifest {
-    pub fn load(workspace: &Workspace) -> Result<Manifest> {
+    pub(super) fn load(workspace: &Workspace) -> Result<Manifest> {
         let text = std::fs::read_to_string(workspace.root.join(MANIFEST))
             .with_context(|| format!("can't read {MANIFEST}"))?;
         Manifest::parse(&text).with_context(|| format!("{MANIFEST} is malformed"))
@@ -119,7 +119,7 @@ impl Manifest {
 
     /// Returns the machines of `selection`, kernel by kernel. A number of CPUs that the manifest
     /// does not have is allowed.
-    pub fn machines(&self, selection: &Selection) -> Result<Vec<Machine<'_>>> {
+    pub(super) fn machines(&self, selection: &Selection) -> Result<Vec<Machine<'_>>> {
         let kernels: Vec<_> = self.kernels.iter().map(|it| it.name.as_str()).collect();
         check("kernel", &selection.kernels, &kernels)?;
         let models: Vec<_> = self.processors.iter().map(|it| it.model.as_str()).collect();
@@ -149,7 +149,7 @@ impl Manifest {
     }
 
     /// Returns the reason why a case may fail under raddle with this kernel; `None` if it may not.
-    pub fn known(&self, kernel: &str, file: &str, case: &str) -> Option<&str> {
+    pub(super) fn known(&self, kernel: &str, file: &str, case: &str) -> Option<&str> {
         let here = self.known.get(&format!("{kernel}/{file}/{case}"));
         let reason = here.or_else(|| self.known.get(&format!("{file}/{case}")));
         reason.map(String::as_str)
@@ -173,20 +173,20 @@ fn check(kind: &str, names: &[String], known: &[&str]) -> Result<()> {
 }
 
 impl Guest {
-    pub fn boot_limit(&self) -> Duration {
+    pub(super) fn boot_limit(&self) -> Duration {
         Duration::from_secs(self.boot_limit_s)
     }
 }
 
 impl Processor {
-    pub fn runs(&self, test: &Test) -> bool {
+    pub(super) fn runs(&self, test: &Test) -> bool {
         has(&self.files, &test.file)
     }
 }
 
 impl Test {
     /// Returns true if a case of the file runs. `part` is a part of `FILE/CASE` that it must have.
-    pub fn selects(&self, case: &str, part: Option<&str>) -> bool {
+    pub(super) fn selects(&self, case: &str, part: Option<&str>) -> bool {
         let is_in = |name: &String| case.contains(name.as_str());
         (self.only.is_empty() || self.only.iter().any(is_in))
             && !self.skip.keys().any(is_in)

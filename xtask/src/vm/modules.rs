@@ -11,13 +11,13 @@ use anyhow::{Context, Result, ensure};
 use object::{Object, ObjectSection};
 
 /// A module's name and content.
-pub struct Module {
+pub(super) struct Module {
     pub name: String,
     pub content: Vec<u8>,
 }
 
 /// The modules `wanted` below `folder` with all that they depend on, each after its dependencies.
-pub fn load(folder: &Path, wanted: &[String]) -> Result<Vec<Module>> {
+pub(super) fn load(folder: &Path, wanted: &[String]) -> Result<Vec<Module>> {
     let mut files = BTreeMap::new();
     find(folder, &mut files)?;
     let mut modules = Vec::new();

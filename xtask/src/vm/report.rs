@@ -6,7 +6,7 @@ use super::guest::MARK;
 
 /// The report of one guest.
 #[derive(Default)]
-pub struct Report {
+pub(super) struct Report {
     /// The kernel's release, as `uname -r` has it.
     pub release: Option<String>,
     /// Lines of `raddle run -v` about a program.
@@ -25,7 +25,7 @@ struct Texts {
 
 /// The verdict on a case.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub(super) enum Verdict {
     Passed,
     /// The case failed once and passed when it ran a second time.
     PassedAgain(String),
@@ -36,7 +36,7 @@ pub enum Verdict {
 }
 
 impl Report {
-    pub fn parse(text: &str) -> Report {
+    pub(super) fn parse(text: &str) -> Report {
         let mut report = Report::default();
         let mut file = None;
         let mut is_again = false;
@@ -69,7 +69,7 @@ impl Report {
     }
 
     /// Returns the verdict on a case of `file`. A hang under raddle is a failure, whatever follows.
-    pub fn verdict(&self, file: &str, case: &str) -> Verdict {
+    pub(super) fn verdict(&self, file: &str, case: &str) -> Verdict {
         let Some(texts) = self.files.get(file) else {
             return Verdict::DidNotRun;
         };

@@ -16,7 +16,7 @@ const FILE: &str = "vm/results.json";
 
 /// The outcome of one machine.
 #[derive(Default, Serialize)]
-pub struct Row {
+pub(super) struct Row {
     kernel: String,
     /// The kernel's release, or why the guest reported none.
     release: String,
@@ -40,7 +40,7 @@ pub struct Row {
 
 impl Row {
     /// Judges a guest's report.
-    pub fn new(
+    pub(super) fn new(
         manifest: &Manifest,
         machine: Machine<'_>,
         executables: &[&Executable<'_>],
@@ -94,7 +94,7 @@ impl Row {
         }
     }
 
-    pub fn print_differences(&self) {
+    pub(super) fn print_differences(&self) {
         if let Some(text) = &self.unexpected {
             println!("OTHER than the manifest says: raddle run -v: {text}");
         }
@@ -123,14 +123,14 @@ impl Row {
     }
 }
 
-pub fn write(workspace: &Workspace, rows: &[Row]) -> Result<()> {
+pub(super) fn write(workspace: &Workspace, rows: &[Row]) -> Result<()> {
     let file = workspace.target.join(FILE);
     let text = serde_json::to_string_pretty(rows)?;
     std::fs::write(&file, text).with_context(|| format!("can't write {}", file.display()))
 }
 
 /// Prints the table. Returns true if no machine has an unknown failure.
-pub fn judge(rows: &[Row]) -> bool {
+pub(super) fn judge(rows: &[Row]) -> bool {
     println!("---");
     println!(
         "{:<28} {:<9} {:>4} {:>6} {:>6} {:>6} {:>6}  fails under raddle",

@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 const LIMIT: &str = "60";
 
 /// The folder of the installation.
-pub fn prefix() -> &'static Path {
+pub(crate) fn prefix() -> &'static Path {
     static PREFIX: OnceLock<PathBuf> = OnceLock::new();
     PREFIX.get_or_init(|| {
         if let Some(prefix) = std::env::var_os("RADDLE_PREFIX") {
@@ -25,12 +25,12 @@ pub fn prefix() -> &'static Path {
 }
 
 /// The package's own folder.
-pub fn folder() -> &'static Path {
+pub(crate) fn folder() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
 
 /// Runs a command that must succeed. Returns its output.
-pub fn succeeds(command: &mut Command) -> String {
+pub(crate) fn succeeds(command: &mut Command) -> String {
     let output = run(command);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -42,14 +42,14 @@ pub fn succeeds(command: &mut Command) -> String {
     text
 }
 
-pub fn run(command: &mut Command) -> Output {
+pub(crate) fn run(command: &mut Command) -> Output {
     command
         .output()
         .unwrap_or_else(|error| panic!("{command:?}: {error}"))
 }
 
 /// Returns whether a tool is present. In CI all are.
-pub fn has(tool: &str) -> bool {
+pub(crate) fn has(tool: &str) -> bool {
     let there = Command::new(tool).arg("--version").output().is_ok();
     let in_ci = std::env::var("CI").is_ok_and(|value| value == "true");
     assert!(there || !in_ci, "{tool} is missing, and CI skips nothing");
@@ -60,15 +60,15 @@ pub fn has(tool: &str) -> bool {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Linked {
+pub(crate) enum Linked {
     Shared,
     Static,
 }
 
-pub const LINKAGES: [Linked; 2] = [Linked::Shared, Linked::Static];
+pub(crate) const LINKAGES: [Linked; 2] = [Linked::Shared, Linked::Static];
 
 /// Returns a compiler for C or C++ that warns of everything, with the library's header.
-pub fn compiler(source: &Path) -> Command {
+pub(crate) fn compiler(source: &Path) -> Command {
     let is_c = source.extension().is_some_and(|extension| extension == "c");
     let mut compiler = Command::new(if is_c { "cc" } else { "c++" });
     compiler.arg(if is_c { "-std=c99" } else { "-std=c++17" });
@@ -86,7 +86,7 @@ pub fn compiler(source: &Path) -> Command {
 }
 
 /// Compiles a program of this package, once. Returns its path.
-pub fn compile(source: &str, linked: Linked) -> PathBuf {
+pub(crate) fn compile(source: &str, linked: Linked) -> PathBuf {
     let name = source.replace(['/', '.'], "-");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{linked:?}"));
     // Other tests may be running it already.
@@ -121,14 +121,14 @@ pub fn compile(source: &str, linked: Linked) -> PathBuf {
 
 /// The mode of a program's run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mode {
+pub(crate) enum Mode {
     /// It loads the runtime itself.
     Explicit(u32),
     /// Under `raddle run`.
     Raddle(u32),
 }
 
-pub const MODES: [Mode; 5] = [
+pub(crate) const MODES: [Mode; 5] = [
     Mode::Explicit(1),
     Mode::Explicit(2),
     Mode::Explicit(3),
@@ -137,7 +137,7 @@ pub const MODES: [Mode; 5] = [
 ];
 
 /// Returns a command that runs a program in a mode, and ends it when it hangs.
-pub fn in_mode(mode: Mode, program: &Path) -> Command {
+pub(crate) fn in_mode(mode: Mode, program: &Path) -> Command {
     let mut command = Command::new("timeout");
     command.args(["-k", "2", LIMIT]);
     match mode {
@@ -157,7 +157,7 @@ pub fn in_mode(mode: Mode, program: &Path) -> Command {
 }
 
 /// Runs a program in each mode, linked in each way.
-pub fn everywhere(source: &str, arguments: &[&str], expected: &str) {
+pub(crate) fn everywhere(source: &str, arguments: &[&str], expected: &str) {
     for linked in LINKAGES {
         let program = compile(source, linked);
         for mode in MODES {

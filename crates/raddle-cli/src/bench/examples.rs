@@ -19,20 +19,20 @@ const UMS_YIELDS_MOST: u32 = 1_000_000;
 const KINDS: [&str; 5] = ["light", "green", "std", "may", "tokio"];
 
 /// Thread pools of the API and others, queueing and draining the same work.
-pub fn pools(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn pools(workshop: &Workshop) -> Vec<Case> {
     let case = |pool: &'static str| (pool, vec![pool.into(), workshop.rounds(POOL_ITEMS)]);
     cases("pool", "pool_bench", POOLS.map(case))
 }
 
 /// Tables of handles, stressed by ten threads.
-pub fn handles(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn handles(workshop: &Workshop) -> Vec<Case> {
     let arguments = vec![workshop.rounds(HANDLE_ROUNDS)];
     cases("handles", "handles", [("handles", arguments)])
 }
 
 /// Threads of the API, and others: made, yielding, handing over, waiting. Peers with schedulers of
 /// their own run natively only.
-pub fn api(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn api(workshop: &Workshop) -> Vec<Case> {
     let case = |kind: &'static str| (kind, vec![kind.into(), workshop.rounds(API_ROUNDS)]);
     let mut cases = cases("api", "api_bench", KINDS.map(case));
     let peers = [
@@ -56,7 +56,7 @@ pub fn api(workshop: &Workshop) -> Vec<Case> {
 
 /// Yields of native threads, of UMS workers and of fibers: 10, 100 and 1000 of them, with one
 /// scheduler and with two. The program makes its own green threads: it runs natively only.
-pub fn ums(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn ums(workshop: &Workshop) -> Vec<Case> {
     let most = (f64::from(UMS_YIELDS_MOST) * workshop.fraction()) as u32;
     let sizes = UMS_THREADS.iter().flat_map(|&t| UMS_YIELDS.map(|y| (t, y)));
     let sizes = sizes.filter(|&(threads, yields)| threads * yields <= most);

@@ -11,7 +11,7 @@ use super::{http, overhead};
 use crate::cli::BenchArguments;
 use crate::failure::Failure;
 
-pub struct Settings {
+pub(super) struct Settings {
     pub rounds: u32,
     pub fraction: f64,
     pub limit: Duration,
@@ -19,7 +19,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub fn new(arguments: &BenchArguments) -> Result<Settings, Failure> {
+    pub(super) fn new(arguments: &BenchArguments) -> Result<Settings, Failure> {
         Ok(Settings {
             rounds: arguments.rounds,
             fraction: arguments.fraction,
@@ -30,7 +30,7 @@ impl Settings {
 }
 
 /// Returns the path of the running `raddle`.
-pub fn this_executable() -> Result<PathBuf, Failure> {
+pub(super) fn this_executable() -> Result<PathBuf, Failure> {
     std::env::current_exe().map_err(|error| {
         Failure::input(
             format!("this executable can't be found ({error})"),
@@ -40,7 +40,7 @@ pub fn this_executable() -> Result<PathBuf, Failure> {
 }
 
 /// One program with its arguments.
-pub struct Case {
+pub(super) struct Case {
     pub title: String,
     /// The compiler or interpreter, for the record.
     pub toolchain: String,
@@ -50,7 +50,7 @@ pub struct Case {
 }
 
 /// How a run gives figures.
-pub enum Work {
+pub(super) enum Work {
     /// The program prints the figures.
     Prints,
     /// The program prints the figures, and makes processes: one carrier in each is one CPU only
@@ -71,7 +71,7 @@ pub enum Work {
 
 /// One figure of one run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
+pub(super) struct Sample {
     pub name: String,
     pub value: f64,
     pub unit: String,
@@ -79,14 +79,14 @@ pub struct Sample {
 
 /// The samples of one figure, by way, in the order of the rounds.
 #[derive(Debug)]
-pub struct Figure {
+pub(super) struct Figure {
     pub name: String,
     pub unit: String,
     pub samples: BTreeMap<Way, Vec<f64>>,
 }
 
 /// The outcome of a case.
-pub struct Outcome {
+pub(super) struct Outcome {
     pub title: String,
     pub toolchain: String,
     pub figures: Vec<Figure>,
@@ -94,7 +94,7 @@ pub struct Outcome {
     pub failures: BTreeMap<Way, String>,
 }
 
-pub fn measure(case: &Case, settings: &Settings) -> Outcome {
+pub(super) fn measure(case: &Case, settings: &Settings) -> Outcome {
     let mut outcome = Outcome {
         title: case.title.clone(),
         toolchain: case.toolchain.clone(),
@@ -208,7 +208,7 @@ fn run_once(
 }
 
 /// Puts a sample with the others of its name and unit.
-pub fn add(figures: &mut Vec<Figure>, way: Way, sample: Sample) {
+pub(super) fn add(figures: &mut Vec<Figure>, way: Way, sample: Sample) {
     let same = |figure: &&mut Figure| figure.name == sample.name && figure.unit == sample.unit;
     match figures.iter_mut().find(same) {
         Some(figure) => figure.samples.entry(way).or_default().push(sample.value),
@@ -221,40 +221,42 @@ pub fn add(figures: &mut Vec<Figure>, way: Way, sample: Sample) {
 }
 
 impl Figure {
-    pub fn median(&self, way: Way) -> Option<f64> {
+    pub(super) fn median(&self, way: Way) -> Option<f64> {
         let mut samples = self.samples.get(&way)?.clone();
         median(&mut samples)
     }
 
     /// Returns whether more is better: for rates it is, for times it is not.
-    pub fn more_is_better(&self) -> bool {
+    pub(super) fn more_is_better(&self) -> bool {
         self.unit.ends_with("/s") && !self.unit.starts_with("us")
     }
 
     /// Returns how many times better `this` is than `that`.
-    pub fn times_better(&self, this: Way, that: Way) -> Option<f64> {
+    pub(super) fn times_better(&self, this: Way, that: Way) -> Option<f64> {
         let (this, that) = (self.median(this)?, self.median(that)?);
-        let (better, worse) = match self.more_is_better() {
-            true => (this, that),
-            false => (that, this),
+        let (better, worse) = if self.more_is_better() {
+            (this, that)
+        } else {
+            (that, this)
         };
         (worse > 0.0).then_some(better / worse)
     }
 }
 
 /// Returns the median of the samples; of two middles the mean. Sorts the samples.
-pub fn median(samples: &mut [f64]) -> Option<f64> {
+pub(super) fn median(samples: &mut [f64]) -> Option<f64> {
     samples.sort_by(f64::total_cmp);
     let (low, high) = (samples.len().checked_sub(1)? / 2, samples.len() / 2);
     Some((samples[low] + samples[high]) / 2.0)
 }
 
 /// Parses the `METRIC name value unit` lines; a program without one has failed.
-pub fn parse(output: &str) -> Result<Vec<Sample>, String> {
+pub(super) fn parse(output: &str) -> Result<Vec<Sample>, String> {
     let samples: Vec<_> = output.lines().filter_map(parse_line).collect();
-    match samples.is_empty() {
-        true => Err("it printed no figure".into()),
-        false => Ok(samples),
+    if samples.is_empty() {
+        Err("it printed no figure".into())
+    } else {
+        Ok(samples)
     }
 }
 
@@ -269,7 +271,7 @@ fn parse_line(line: &str) -> Option<Sample> {
 }
 
 /// Shows the current run, on a terminal only, until the next call.
-pub fn progress(what: &str) {
+pub(super) fn progress(what: &str) {
     let mut err = io::stderr();
     if err.is_terminal() {
         let _ = write!(err, "\r\x1b[K{what}");

@@ -22,7 +22,7 @@ const START: Duration = Duration::from_secs(10);
 const BUSY: [&str; 2] = ["4", "4"];
 const BUSY_CONNECTIONS: u32 = 200;
 
-pub fn cases(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn cases(workshop: &Workshop) -> Vec<Case> {
     CONNECTIONS
         .iter()
         .filter_map(|&connections| case(workshop, connections, &[]))
@@ -30,7 +30,7 @@ pub fn cases(workshop: &Workshop) -> Vec<Case> {
 }
 
 /// A server that has more to do than to serve.
-pub fn busy_cases(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn busy_cases(workshop: &Workshop) -> Vec<Case> {
     case(workshop, BUSY_CONNECTIONS, &BUSY)
         .into_iter()
         .collect()
@@ -68,7 +68,7 @@ fn case(workshop: &Workshop, connections: u32, arguments: &[&str]) -> Option<Cas
 }
 
 /// A server that is killed when this is dropped.
-pub struct Server(Child);
+pub(super) struct Server(Child);
 
 impl Drop for Server {
     fn drop(&mut self) {
@@ -78,7 +78,7 @@ impl Drop for Server {
 }
 
 /// Starts the server in this way and loads it natively.
-pub fn load(
+pub(super) fn load(
     way: Way,
     command: &mut Command,
     connections: u32,
@@ -150,7 +150,7 @@ fn parse(output: &str) -> Result<Vec<Sample>, String> {
 }
 
 /// `1.23ms` in microseconds.
-pub fn microseconds(text: &str) -> Option<f64> {
+pub(super) fn microseconds(text: &str) -> Option<f64> {
     let (factor, number) = [("us", 1.0), ("ms", 1e3), ("s", 1e6), ("m", 6e7)]
         .iter()
         .find_map(|(unit, factor)| Some((factor, text.strip_suffix(unit)?)))?;
@@ -158,7 +158,7 @@ pub fn microseconds(text: &str) -> Option<f64> {
 }
 
 /// Returns the CPU time a second that all threads of the server use without load.
-pub fn idle(server: &Server, settings: &Settings) -> Result<Sample, String> {
+pub(super) fn idle(server: &Server, settings: &Settings) -> Result<Sample, String> {
     std::thread::sleep(SETTLE);
     let idle_time = IDLE.mul_f64(settings.fraction).max(IDLE_LEAST);
     let before = cpu_time_ns(server.0.id())?;

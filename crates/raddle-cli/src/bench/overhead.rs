@@ -19,7 +19,7 @@ const PAIRS: u32 = 5;
 /// The quantum that is compared with none, in microseconds.
 const QUANTUM_US: &str = "2000";
 
-pub fn cases(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn cases(workshop: &Workshop) -> Vec<Case> {
     let mut cases = c_case(workshop, "system calls", "calls", CALL_ROUNDS);
     match find("true") {
         Some(program) => cases.push(Case {
@@ -50,7 +50,7 @@ pub fn cases(workshop: &Workshop) -> Vec<Case> {
 
 /// CPU time of threads that compute side by side; under raddle with a quantum and without one, by
 /// turns, and how much more it is with one: the median of all pairs.
-pub fn preempted(
+pub(super) fn preempted(
     way: Way,
     program: &[OsString],
     pairs: u32,
@@ -89,7 +89,7 @@ pub fn preempted(
 }
 
 /// Starts the program again and again; the median time from start to end.
-pub fn start_up(
+pub(super) fn start_up(
     way: Way,
     command: &mut Command,
     starts: u32,

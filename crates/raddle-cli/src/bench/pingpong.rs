@@ -24,7 +24,7 @@ const VIRTUAL_THREADS_JDK: u32 = 21;
 /// A peer schedules its own threads: raddle has nothing to add.
 const NATIVE: &[Way] = &[Way::NativeAll, Way::NativeOne];
 
-pub fn cases(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn cases(workshop: &Workshop) -> Vec<Case> {
     let jdks = jdks();
     if jdks.is_empty() {
         skipped("pingpong in Java", "no JDK is installed");

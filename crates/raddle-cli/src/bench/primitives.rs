@@ -14,16 +14,16 @@ const DISK_ROUNDS: u32 = 100_000;
 const SLEEPS: u32 = 1_000;
 const STUCK: u32 = 20;
 
-pub fn yielding(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn yielding(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "sched_yield", "yield", YIELD_ROUNDS)
 }
 
-pub fn creating(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn creating(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "threads", "create", CREATE_ROUNDS)
 }
 
 /// Native on one CPU, and one carrier too: both make processes.
-pub fn forking(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn forking(workshop: &Workshop) -> Vec<Case> {
     let mut cases = c_case(workshop, "child processes", "fork", FORK_ROUNDS);
     for case in &mut cases {
         case.work = Work::MakesProcesses;
@@ -31,28 +31,33 @@ pub fn forking(workshop: &Workshop) -> Vec<Case> {
     cases
 }
 
-pub fn waking(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn waking(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "wake-up", "wakeup", WAKEUP_ROUNDS)
 }
 
-pub fn disk(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn disk(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "files", "disk", DISK_ROUNDS)
 }
 
-pub fn sharing(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn sharing(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "computing threads", "fairness", SLEEPS)
 }
 
-pub fn handing_off(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn handing_off(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "threads in the kernel", "handoff", SLEEPS)
 }
 
-pub fn getting_stuck(workshop: &Workshop) -> Vec<Case> {
+pub(super) fn getting_stuck(workshop: &Workshop) -> Vec<Case> {
     c_case(workshop, "a thread stuck in the kernel", "stuck", STUCK)
 }
 
 /// A C program that prints its figures; nothing if it can't be compiled.
-pub fn c_case(workshop: &Workshop, title: &str, name: &'static str, rounds: u32) -> Vec<Case> {
+pub(super) fn c_case(
+    workshop: &Workshop,
+    title: &str,
+    name: &'static str,
+    rounds: u32,
+) -> Vec<Case> {
     match workshop.c_program(name) {
         Ok(program) => vec![Case {
             title: title.into(),

@@ -19,14 +19,14 @@ use crate::cli::{
 
 /// How a program is started.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Way {
+pub(super) enum Way {
     NativeAll,
     NativeOne,
     RaddleOne,
     RaddleDefault,
 }
 
-pub const EVERY_WAY: [Way; 4] = [
+pub(super) const EVERY_WAY: [Way; 4] = [
     Way::NativeAll,
     Way::NativeOne,
     Way::RaddleOne,
@@ -35,7 +35,7 @@ pub const EVERY_WAY: [Way; 4] = [
 
 impl Way {
     /// Its name in JSON lines and messages.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Way::NativeAll => "native_all_cpus",
             Way::NativeOne => "native_one_cpu",
@@ -46,7 +46,7 @@ impl Way {
 
     /// Returns the command that starts `program` in this way. Variables that would change how
     /// raddle runs it are removed, so that defaults are defaults.
-    pub fn command(self, raddle: &Path, program: &[OsString]) -> Command {
+    pub(super) fn command(self, raddle: &Path, program: &[OsString]) -> Command {
         let (first, rest) = match self {
             Way::NativeAll | Way::NativeOne => (PathBuf::from(&program[0]), &program[1..]),
             Way::RaddleOne | Way::RaddleDefault => (raddle.to_path_buf(), program),
@@ -74,7 +74,7 @@ impl Way {
     }
 
     /// Starts the command; with [`Way::NativeOne`] on one CPU.
-    pub fn spawn(self, command: &mut Command) -> io::Result<Child> {
+    pub(super) fn spawn(self, command: &mut Command) -> io::Result<Child> {
         match self {
             Way::NativeOne => spawn_on_one_cpu(command),
             Way::NativeAll | Way::RaddleOne | Way::RaddleDefault => command.spawn(),
@@ -83,7 +83,7 @@ impl Way {
 
     /// As `spawn`, for a program that may make several processes: one carrier for each of them is
     /// one CPU only on a machine with one CPU.
-    pub fn spawn_processes(self, command: &mut Command) -> io::Result<Child> {
+    pub(super) fn spawn_processes(self, command: &mut Command) -> io::Result<Child> {
         match self {
             Way::NativeOne | Way::RaddleOne => spawn_on_one_cpu(command),
             Way::NativeAll | Way::RaddleDefault => command.spawn(),
@@ -109,12 +109,12 @@ fn spawn_on_one_cpu(command: &mut Command) -> io::Result<Child> {
 }
 
 /// Runs to the end and returns standard output, or why there is none.
-pub fn output(way: Way, command: &mut Command, limit: Duration) -> Result<String, String> {
+pub(super) fn output(way: Way, command: &mut Command, limit: Duration) -> Result<String, String> {
     output_of(|command| way.spawn(command), command, limit)
 }
 
 /// The same for a program that makes processes.
-pub fn output_of_processes(
+pub(super) fn output_of_processes(
     way: Way,
     command: &mut Command,
     limit: Duration,
@@ -149,7 +149,7 @@ fn output_of(
 }
 
 /// Waits for the end. Kills the program at the limit, and returns `None` then.
-pub fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
+pub(super) fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>> {
     let pid = Pid::from_child(child);
     let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
     if readable_within(&pidfd, limit)? {
@@ -161,7 +161,7 @@ pub fn wait(child: &mut Child, limit: Duration) -> io::Result<Option<ExitStatus>
 }
 
 /// Returns whether `file` becomes readable before the limit.
-pub fn readable_within(file: impl AsFd, limit: Duration) -> io::Result<bool> {
+pub(super) fn readable_within(file: impl AsFd, limit: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + limit;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());

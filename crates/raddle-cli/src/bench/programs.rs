@@ -54,7 +54,7 @@ const SOURCES: &[(&str, &str)] = sources![
 const JDKS: &str = "/usr/lib/jvm";
 
 /// A temporary folder with the sources and the built programs; removed when this is dropped.
-pub struct Workshop {
+pub(super) struct Workshop {
     folder: PathBuf,
     fraction: f64,
     /// C programs that are compiled already.
@@ -62,24 +62,24 @@ pub struct Workshop {
 }
 
 /// A JDK that can compile.
-pub struct Jdk {
+pub(super) struct Jdk {
     pub home: PathBuf,
     pub version: String,
 }
 
 impl Jdk {
-    pub fn tool(&self, name: &str) -> OsString {
+    pub(super) fn tool(&self, name: &str) -> OsString {
         self.home.join("bin").join(name).into()
     }
 
-    pub fn major(&self) -> u32 {
+    pub(super) fn major(&self) -> u32 {
         let first = self.version.split(['.', '-', '+']).next();
         first.and_then(|text| text.parse().ok()).unwrap_or(0)
     }
 }
 
 impl Workshop {
-    pub fn open(fraction: f64) -> Result<Workshop, Failure> {
+    pub(super) fn open(fraction: f64) -> Result<Workshop, Failure> {
         let folder = std::env::temp_dir().join(format!("raddle-bench-{}", std::process::id()));
         let write = || -> io::Result<()> {
             fs::create_dir(&folder)?;
@@ -100,22 +100,22 @@ impl Workshop {
         })
     }
 
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(super) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
     }
 
     /// Returns the requested fraction of `full` rounds, as an argument.
-    pub fn rounds(&self, full: u32) -> OsString {
+    pub(super) fn rounds(&self, full: u32) -> OsString {
         let rounds = (f64::from(full) * self.fraction).ceil();
         format!("{rounds:.0}").into()
     }
 
-    pub fn fraction(&self) -> f64 {
+    pub(super) fn fraction(&self) -> f64 {
         self.fraction
     }
 
     /// Compiles `NAME.c`, once.
-    pub fn c_program(&self, name: &'static str) -> Result<OsString, String> {
+    pub(super) fn c_program(&self, name: &'static str) -> Result<OsString, String> {
         if let Some(program) = self.compiled.borrow().get(name) {
             return Ok(program.into());
         }
@@ -129,7 +129,7 @@ impl Workshop {
     }
 
     /// Compiles `NAME.go`; the program and its compiler's version.
-    pub fn go_program(&self, name: &str) -> Result<(OsString, String), String> {
+    pub(super) fn go_program(&self, name: &str) -> Result<(OsString, String), String> {
         let go = find("go").ok_or("go is not installed")?;
         let program = self.path(&format!("{name}-go"));
         let mut compile = Command::new(&go);
@@ -141,7 +141,7 @@ impl Workshop {
     }
 
     /// Compiles `NAME.cc` with Boost.Fiber; the program and its compiler's version.
-    pub fn boost_program(&self, name: &str) -> Result<(OsString, String), String> {
+    pub(super) fn boost_program(&self, name: &str) -> Result<(OsString, String), String> {
         let cxx = find("c++").ok_or("c++ is not installed")?;
         let program = self.path(&format!("{name}-boost"));
         let mut compile = Command::new(&cxx);
@@ -154,7 +154,7 @@ impl Workshop {
     }
 
     /// Runs a compiler in the folder; its last line is the reason if it fails.
-    pub fn make(&self, command: &mut Command) -> Result<(), String> {
+    pub(super) fn make(&self, command: &mut Command) -> Result<(), String> {
         let program = command.get_program().to_string_lossy().into_owned();
         let output = command
             .current_dir(&self.folder)
@@ -183,12 +183,12 @@ impl Drop for Workshop {
 }
 
 /// A program in `PATH`.
-pub fn find(name: &str) -> Option<PathBuf> {
+pub(super) fn find(name: &str) -> Option<PathBuf> {
     resolve::resolve(OsStr::new(name), std::env::var_os("PATH").as_deref()).ok()
 }
 
 /// The first line that a program says about its version.
-pub fn version(program: &Path, flag: &str) -> String {
+pub(super) fn version(program: &Path, flag: &str) -> String {
     let output = Command::new(program)
         .arg(flag)
         .stdin(Stdio::null())
@@ -205,7 +205,7 @@ pub fn version(program: &Path, flag: &str) -> String {
 }
 
 /// The interpreter behind `python3`, which may be a script that chooses one.
-pub fn python() -> Option<PathBuf> {
+pub(super) fn python() -> Option<PathBuf> {
     let mut command = Command::new(find("python3")?);
     command
         .args(["-c", "import sys; print(sys.executable)"])
@@ -216,7 +216,7 @@ pub fn python() -> Option<PathBuf> {
 }
 
 /// Every JDK below `/usr/lib/jvm`, and the one in `PATH`; each version once, oldest first.
-pub fn jdks() -> Vec<Jdk> {
+pub(super) fn jdks() -> Vec<Jdk> {
     let installed = fs::read_dir(JDKS)
         .into_iter()
         .flatten()
@@ -242,7 +242,7 @@ fn jdk(home: PathBuf) -> Option<Jdk> {
 }
 
 /// Reports that something is left out, so that its absence is not taken for a result.
-pub fn skipped(what: &str, why: &str) {
+pub(super) fn skipped(what: &str, why: &str) {
     println!("{what} is skipped: {why}");
 }
 

@@ -23,7 +23,7 @@ const RATIOS: [(Way, Way); 4] = [
     (Way::RaddleDefault, Way::NativeOne),
 ];
 
-pub fn print_machine(machine: &Machine, rounds: u32) {
+pub(super) fn print_machine(machine: &Machine, rounds: u32) {
     let quota = machine
         .cpu_quota
         .map(|quota| format!(", quota {quota:.2}"))
@@ -34,7 +34,7 @@ pub fn print_machine(machine: &Machine, rounds: u32) {
     );
 }
 
-pub fn print_head(machine: &Machine, settings: &Settings) {
+pub(super) fn print_head(machine: &Machine, settings: &Settings) {
     print_machine(machine, settings.rounds);
     println!("the last four columns say how many times better raddle is than the native program");
     if settings.fraction < 1.0 {
@@ -46,7 +46,7 @@ pub fn print_head(machine: &Machine, settings: &Settings) {
 }
 
 /// A table with a row for each figure, then a line for each way that failed.
-pub fn print_group(name: &str, outcomes: &[Outcome]) -> io::Result<()> {
+pub(super) fn print_group(name: &str, outcomes: &[Outcome]) -> io::Result<()> {
     let mut table = Table::new(&{
         let mut columns = [Align::Right; 10];
         columns[0] = Align::Left;
@@ -98,7 +98,7 @@ fn row(title: &str, figure: &Figure) -> Vec<String> {
 }
 
 /// Formats a value with its significant digits.
-pub fn rounded(value: f64) -> String {
+pub(super) fn rounded(value: f64) -> String {
     match value.abs() {
         size if size >= 1000.0 => format!("{value:.0}"),
         size if size >= 10.0 => format!("{value:.1}"),
@@ -107,7 +107,7 @@ pub fn rounded(value: f64) -> String {
 }
 
 /// The file of JSON lines, if one was asked for.
-pub struct Journal<'a> {
+pub(super) struct Journal<'a> {
     file: Option<File>,
     date: String,
     rounds: u32,
@@ -137,7 +137,7 @@ struct Line<'a> {
 
 /// Opens the file of JSON lines, before anything is measured: a failure afterwards would waste the
 /// time.
-pub fn open(path: Option<&Path>) -> Result<Option<File>, Failure> {
+pub(super) fn open(path: Option<&Path>) -> Result<Option<File>, Failure> {
     let file = path.map(|path| {
         let file = OpenOptions::new().append(true).create(true).open(path);
         file.map_err(|error| {
@@ -151,7 +151,10 @@ pub fn open(path: Option<&Path>) -> Result<Option<File>, Failure> {
 }
 
 impl<'a> Journal<'a> {
-    pub fn open(arguments: &BenchArguments, machine: &'a Machine) -> Result<Journal<'a>, Failure> {
+    pub(super) fn open(
+        arguments: &BenchArguments,
+        machine: &'a Machine,
+    ) -> Result<Journal<'a>, Failure> {
         Ok(Journal {
             file: open(arguments.json.as_deref())?,
             date: date(),
@@ -161,7 +164,7 @@ impl<'a> Journal<'a> {
         })
     }
 
-    pub fn append(&mut self, group: &str, outcome: &Outcome) -> Result<()> {
+    pub(super) fn append(&mut self, group: &str, outcome: &Outcome) -> Result<()> {
         let Some(file) = &self.file else {
             return Ok(());
         };

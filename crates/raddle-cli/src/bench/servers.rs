@@ -48,7 +48,7 @@ use catalog::{KINDS, Kind, Missing, Server};
 use measure::Plan;
 use report::Journal;
 
-pub fn run(arguments: &ServersArguments) -> Result<ExitCode> {
+pub(super) fn run(arguments: &ServersArguments) -> Result<ExitCode> {
     let kinds = chosen(&arguments.servers)?;
     if arguments.list {
         return list(&kinds);

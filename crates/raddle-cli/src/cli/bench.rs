@@ -17,7 +17,7 @@ Examples:
   raddle bench http --fraction 0.2
   raddle bench servers tomcat memcached --rounds 5")]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub struct BenchArguments {
+pub(crate) struct BenchArguments {
     #[command(subcommand)]
     pub command: Option<BenchCommand>,
 
@@ -43,7 +43,7 @@ pub struct BenchArguments {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Group {
+pub(crate) enum Group {
     /// Two threads hand a turn to each other: C, Java, Python, C#, and peers
     Pingpong,
     /// sched_yield between two threads
@@ -79,7 +79,7 @@ pub enum Group {
 }
 
 #[derive(Subcommand)]
-pub enum BenchCommand {
+pub(crate) enum BenchCommand {
     Servers(ServersArguments),
 }
 
@@ -96,7 +96,7 @@ Examples:
   raddle bench servers tomcat memcached --rounds 5 --json results.jsonl
   raddle bench servers mariadb --clients 16,128
   raddle bench servers nginx --rate 10,50,90")]
-pub struct ServersArguments {
+pub(crate) struct ServersArguments {
     /// Which servers; without a name all that are installed
     #[arg(value_name = "SERVER")]
     pub servers: Vec<String>,
@@ -137,7 +137,7 @@ pub struct ServersArguments {
 }
 
 /// The commands that stand beside the values of an argument.
-pub fn beside(argument: &str) -> &'static str {
+pub(super) fn beside(argument: &str) -> &'static str {
     if argument == "GROUP" { ", servers" } else { "" }
 }
 

@@ -4,7 +4,7 @@ use super::Finding;
 use super::probe;
 use crate::machine;
 
-pub fn fs_base() -> Finding {
+pub(super) fn fs_base() -> Finding {
     match (cfg!(target_arch = "x86_64"), probe::fs_base_instructions()) {
         (true, true) => Finding::ok("FSGSBASE", "user code may set the FS base"),
         (true, false) => Finding::broken(
@@ -22,7 +22,7 @@ pub fn fs_base() -> Finding {
     }
 }
 
-pub fn vectors() -> Finding {
+pub(super) fn vectors() -> Finding {
     #[cfg(target_arch = "x86_64")]
     let widest = match (
         std::arch::is_x86_feature_detected!("avx512f"),
@@ -37,33 +37,35 @@ pub fn vectors() -> Finding {
     Finding::ok("vectors", format!("up to {widest}"))
 }
 
-pub fn carriers() -> Finding {
+pub(super) fn carriers() -> Finding {
     let (allowed, quota) = (machine::cpus_allowed(), machine::cpu_quota());
     let seen = format!("{allowed} may be used");
     let Some(quota) = quota.filter(|&quota| quota < allowed as f64) else {
         return Finding::ok("CPUs", format!("{seen}, no quota below that"));
     };
     let seen = format!("{seen}, of which the control group grants the time of {quota:.2}");
-    match quota < 1.0 {
-        true => Finding::degraded(
+    if quota < 1.0 {
+        Finding::degraded(
             "CPUs",
             seen,
             "the one carrier is stopped for a part of every period, and all green threads with it",
             "grant at least one CPU (cpu.max)",
-        ),
-        false => Finding::ok("CPUs", seen),
+        )
+    } else {
+        Finding::ok("CPUs", seen)
     }
 }
 
-pub fn shadow_stack() -> Finding {
+pub(super) fn shadow_stack() -> Finding {
     const NAME: &str = "shadow stack";
-    match probe::shadow_stack() {
-        false => Finding::ok(NAME, "not in use"),
-        true => Finding::broken(
+    if !probe::shadow_stack() {
+        Finding::ok(NAME, "not in use")
+    } else {
+        Finding::broken(
             NAME,
             "in use",
             "the CPU refuses to return on a stack that it did not see called",
             "unset GLIBC_TUNABLES, or set glibc.cpu.x86_shstk=off in it",
-        ),
+        )
     }
 }

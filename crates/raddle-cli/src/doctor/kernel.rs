@@ -9,7 +9,7 @@ use crate::machine;
 
 const KERNEL_FLOOR: (u32, u32) = (5, 11);
 
-pub fn version() -> Finding {
+pub(super) fn version() -> Finding {
     judge_version(&machine::kernel_release())
 }
 
@@ -23,18 +23,19 @@ fn judge_version(release: &str) -> Finding {
     };
     let version = (number(), number());
     let seen = format!("Linux {release}");
-    match version >= KERNEL_FLOOR {
-        true => Finding::ok("kernel", seen),
-        false => Finding::broken(
+    if version >= KERNEL_FLOOR {
+        Finding::ok("kernel", seen)
+    } else {
+        Finding::broken(
             "kernel",
             seen,
             "system calls are missing that green threads need",
             "use Linux 5.11 or later",
-        ),
+        )
     }
 }
 
-pub fn text_patching() -> Finding {
+pub(super) fn text_patching() -> Finding {
     judge_text_patching(probe::patch_text())
 }
 
@@ -51,7 +52,7 @@ fn judge_text_patching(probed: io::Result<()>) -> Finding {
     }
 }
 
-pub fn perf_events() -> Finding {
+pub(super) fn perf_events() -> Finding {
     judge_perf_events(
         probe::perf_event(),
         probe::setting("kernel/perf_event_paranoid"),
@@ -78,7 +79,7 @@ fn judge_perf_events(probed: io::Result<()>, paranoid: Option<i64>) -> Finding {
     }
 }
 
-pub fn io_uring() -> Finding {
+pub(super) fn io_uring() -> Finding {
     judge_io_uring(
         probe::io_uring(),
         probe::setting("kernel/io_uring_disabled"),
@@ -102,7 +103,7 @@ fn judge_io_uring(probed: io::Result<()>, disabled: Option<i64>) -> Finding {
     )
 }
 
-pub fn selinux() -> Finding {
+pub(super) fn selinux() -> Finding {
     let enforcing = fs::read_to_string("/sys/fs/selinux/enforce").ok();
     judge_selinux(enforcing.as_deref().map(str::trim))
 }
@@ -119,7 +120,7 @@ fn judge_selinux(enforcing: Option<&str>) -> Finding {
     }
 }
 
-pub fn seccomp() -> Finding {
+pub(super) fn seccomp() -> Finding {
     judge_seccomp(probe::status_field("Seccomp").as_deref())
 }
 
@@ -131,7 +132,7 @@ fn judge_seccomp(mode: Option<&str>) -> Finding {
     }
 }
 
-pub fn ptrace() -> Finding {
+pub(super) fn ptrace() -> Finding {
     judge_ptrace(probe::setting("kernel/yama/ptrace_scope"), probe::is_root())
 }
 

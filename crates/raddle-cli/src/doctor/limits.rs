@@ -11,7 +11,7 @@ const MAPPINGS_A_STACK: i64 = 2;
 /// Green thread ids start here; the kernel's own never reach it.
 const PID_MAX_LIMIT: i64 = 1 << 22;
 
-pub fn guards() -> Finding {
+pub(super) fn guards() -> Finding {
     judge_guards(probe::guard_install())
 }
 
@@ -27,7 +27,7 @@ fn judge_guards(probed: io::Result<()>) -> Finding {
     }
 }
 
-pub fn mappings() -> Finding {
+pub(super) fn mappings() -> Finding {
     let guards_take_mappings = guards().state != State::Ok;
     judge_mappings(probe::setting("vm/max_map_count"), guards_take_mappings)
 }
@@ -48,7 +48,7 @@ fn judge_mappings(limit: Option<i64>, guards_take_mappings: bool) -> Finding {
     )
 }
 
-pub fn thread_ids() -> Finding {
+pub(super) fn thread_ids() -> Finding {
     judge_thread_ids(probe::setting("kernel/pid_max"))
 }
 

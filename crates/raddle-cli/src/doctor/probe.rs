@@ -70,13 +70,13 @@ fn checked(result: c_int) -> io::Result<()> {
 }
 
 /// Returns whether the kernel lets user code set the FS base.
-pub fn fs_base_instructions() -> bool {
+pub(super) fn fs_base_instructions() -> bool {
     // SAFETY: it reads the auxiliary vector.
     unsafe { libc::getauxval(libc::AT_HWCAP2) & HWCAP2_FSGSBASE != 0 }
 }
 
 /// Tries guard regions without a mapping of their own.
-pub fn guard_install() -> io::Result<()> {
+pub(super) fn guard_install() -> io::Result<()> {
     let page = Mapping::new(libc::PROT_READ | libc::PROT_WRITE, None)?;
     // SAFETY: the page is ours and nothing is in it.
     checked(unsafe { libc::madvise(page.0, PAGE_BYTES, MADV_GUARD_INSTALL) })
@@ -84,7 +84,7 @@ pub fn guard_install() -> io::Result<()> {
 
 /// Patches a page like one of libc's: private file text, made writable, changed, and executable
 /// again, never both at once.
-pub fn patch_text() -> io::Result<()> {
+pub(super) fn patch_text() -> io::Result<()> {
     let file = File::open("/proc/self/exe")?;
     let page = Mapping::new(libc::PROT_READ | libc::PROT_EXEC, Some(&file))?;
     page.protect(libc::PROT_READ | libc::PROT_WRITE)?;
@@ -94,7 +94,7 @@ pub fn patch_text() -> io::Result<()> {
 }
 
 /// Makes a ring of one entry, and closes it.
-pub fn io_uring() -> io::Result<()> {
+pub(super) fn io_uring() -> io::Result<()> {
     let mut params = [0_u64; IO_URING_PARAMS_BYTES / 8];
     // SAFETY: the parameters have the size the kernel expects, and zero asks for nothing special.
     let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1_u32, params.as_mut_ptr()) };
@@ -103,7 +103,7 @@ pub fn io_uring() -> io::Result<()> {
 
 /// Opens and closes a software event of this thread's switches, without the kernel's own time. Not
 /// for a process with a seccomp filter: some filters kill a process that makes an unknown call.
-pub fn perf_event() -> io::Result<()> {
+pub(super) fn perf_event() -> io::Result<()> {
     const SIZE_BYTES: u32 = 64; // PERF_ATTR_SIZE_VER0, which every kernel knows
     const TYPE_SOFTWARE: u32 = 1;
     const CONFIG_DUMMY: u64 = 9;
@@ -143,7 +143,7 @@ fn close(descriptor: i64) -> io::Result<()> {
 }
 
 /// Returns whether this process has a shadow stack; false on a kernel without shadow stacks.
-pub fn shadow_stack() -> bool {
+pub(super) fn shadow_stack() -> bool {
     let mut features = 0_u64;
     // SAFETY: the kernel writes one u64 to the address given.
     let result =
@@ -152,7 +152,7 @@ pub fn shadow_stack() -> bool {
 }
 
 /// A number in a file of `/proc/sys`.
-pub fn setting(path: &str) -> Option<i64> {
+pub(super) fn setting(path: &str) -> Option<i64> {
     fs::read_to_string(format!("/proc/sys/{path}"))
         .ok()?
         .trim()
@@ -161,7 +161,7 @@ pub fn setting(path: &str) -> Option<i64> {
 }
 
 /// A field of `/proc/self/status`.
-pub fn status_field(name: &str) -> Option<String> {
+pub(super) fn status_field(name: &str) -> Option<String> {
     let status = fs::read_to_string("/proc/self/status").ok()?;
     let line = status
         .lines()
@@ -169,7 +169,7 @@ pub fn status_field(name: &str) -> Option<String> {
     Some(line.trim().to_owned())
 }
 
-pub fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 

@@ -7,7 +7,7 @@ use crate::machine;
 use crate::run::elf::GLIBC_FLOOR;
 use crate::run::preload;
 
-pub fn libc() -> Finding {
+pub(super) fn libc() -> Finding {
     let version = machine::libc_version();
     judge_libc(&version, &libc_path())
 }
@@ -16,14 +16,15 @@ fn judge_libc(version: &str, path: &str) -> Finding {
     let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
     let release = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
     let seen = format!("glibc {version}, {path}");
-    match release >= GLIBC_FLOOR {
-        true => Finding::ok("libc", seen),
-        false => Finding::broken(
+    if release >= GLIBC_FLOOR {
+        Finding::ok("libc", seen)
+    } else {
+        Finding::broken(
             "libc",
             seen,
             "pthread code is in a library of its own before 2.34",
             "use a distribution of 2022 or later",
-        ),
+        )
     }
 }
 
@@ -35,7 +36,7 @@ fn libc_path() -> String {
     path.unwrap_or("at an unknown place").to_owned()
 }
 
-pub fn preload() -> Finding {
+pub(super) fn preload() -> Finding {
     match preload::find() {
         Ok(path) => Finding::ok("preload", path.display().to_string()),
         Err(failure) => Finding::broken(

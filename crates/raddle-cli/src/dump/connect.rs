@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// More than a snapshot of ten million green threads.
 const SNAPSHOT_BYTES_MAX: usize = 2 << 30;
 
-pub fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
+pub(super) fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
     let process = Process::find(pid)?;
     let mut stream = connect(&process).map_err(|_| process.explain_silence())?;
     check_peer(&stream, &process)?;
@@ -131,8 +131,9 @@ fn read(mut stream: impl Read, extra: usize) -> io::Result<Vec<u8>> {
     let rest = total + extra - bytes.len();
     // `take` and not a buffer of the announced size: an announcement must not cause an allocation.
     let read = stream.take(rest as u64).read_to_end(&mut bytes)?;
-    match read == rest {
-        true => Ok(bytes),
-        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    if read == rest {
+        Ok(bytes)
+    } else {
+        Err(io::ErrorKind::UnexpectedEof.into())
     }
 }

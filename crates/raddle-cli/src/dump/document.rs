@@ -9,7 +9,7 @@ use serde::Serialize;
 use super::{Facts, Statistics, lines, pins};
 
 #[derive(Serialize)]
-pub struct Document {
+pub(super) struct Document {
     pid: u32,
     version: u32,
     now_ns: u64,
@@ -145,7 +145,7 @@ struct Counters {
 }
 
 impl Document {
-    pub fn new(facts: &Facts, snapshot: &Snapshot<'_>) -> Document {
+    pub(super) fn new(facts: &Facts, snapshot: &Snapshot<'_>) -> Document {
         let (pid, statistics) = (facts.pid, facts.statistics.as_ref());
         let sitting = |(tid, sitting): &(u32, pins::Sitting)| Sitting {
             tid: *tid,

@@ -12,11 +12,15 @@ use super::{Facts, Statistics, pins};
 use crate::table::{Align, write_rows};
 
 /// Returns true if the kernel tells sysmon which carriers wait in it.
-pub fn has_alarms(header: &Header) -> bool {
+pub(super) fn has_alarms(header: &Header) -> bool {
     header.flags & Header::ALARMS != 0
 }
 
-pub fn write(facts: &Facts, snapshot: &Snapshot<'_>, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn write(
+    facts: &Facts,
+    snapshot: &Snapshot<'_>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let pid = facts.pid;
     let header = snapshot.header();
     let up_ns = header.now_ns.saturating_sub(header.started_ns);
@@ -102,9 +106,10 @@ fn write_statistics(
     if (1..LONG_DELAY_NS).contains(&header.longest_delay.ns) {
         writeln!(out, "{}", longest_delay(header))?;
     }
-    let noticed = match has_alarms(header) {
-        true => "after the first the kernel says at once, by perf events",
-        false => "sysmon looks, without perf events",
+    let noticed = if has_alarms(header) {
+        "after the first the kernel says at once, by perf events"
+    } else {
+        "sysmon looks, without perf events"
     };
     writeln!(out, "carriers that sit in the kernel: {noticed}")?;
     let times = count(statistics.pins.total, "time");
@@ -134,7 +139,7 @@ fn stack(headline: &str, frames: &[String], out: &mut impl Write) -> io::Result<
 }
 
 /// `policy fair, shares: rest 75%, group 1 25%`.
-pub fn policy(header: &Header) -> String {
+pub(super) fn policy(header: &Header) -> String {
     let mut text = format!("policy {}", header.policy.word());
     let groups = header
         .shares
@@ -151,7 +156,7 @@ pub fn policy(header: &Header) -> String {
 }
 
 /// `engine 1: quota 30%`.
-pub fn engine(number: u32, quota: Option<u32>) -> String {
+pub(super) fn engine(number: u32, quota: Option<u32>) -> String {
     match quota {
         None => format!("there is no engine {number}"),
         Some(0) => format!("engine {number}: no quota"),

@@ -13,7 +13,7 @@ use super::unwind::{self, Stack};
 use raddle_inspect::{PinPlace, PinRecord, Pins};
 
 /// The mappings of the process, which name the places of its code.
-pub struct Places {
+pub(super) struct Places {
     mapped: Vec<Mapped>,
     /// The root of the process's files, as this command sees it.
     root: PathBuf,
@@ -30,7 +30,7 @@ struct Mapped {
 }
 
 impl Places {
-    pub fn of(pid: u32) -> Places {
+    pub(super) fn of(pid: u32) -> Places {
         let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         Places {
             mapped: maps.lines().filter_map(parse).collect(),
@@ -49,13 +49,13 @@ impl Places {
     }
 
     /// Returns true if a file's code is mapped at the address.
-    pub fn is_code(&self, address: u64) -> bool {
+    pub(super) fn is_code(&self, address: u64) -> bool {
         self.mapped(address).is_some_and(|mapped| mapped.is_code)
     }
 
     /// Returns the unwind tables of the file that is mapped at this address, and the address in the
     /// file's own terms.
-    pub fn tables(&self, address: u64) -> Option<(Rc<Tables>, u64)> {
+    pub(super) fn tables(&self, address: u64) -> Option<(Rc<Tables>, u64)> {
         let mapped = self.mapped(address).filter(|mapped| mapped.is_code)?;
         let mut all = self.tables.borrow_mut();
         let tables = all
@@ -68,7 +68,7 @@ impl Places {
     }
 
     /// Returns true if a call can have returned to the address: a call instruction ends before it.
-    pub fn follows_call(&self, address: u64) -> bool {
+    pub(super) fn follows_call(&self, address: u64) -> bool {
         /// Relative; or through a register or memory, `ff /2` in its lengths.
         fn is_call(bytes: &[u8; 7]) -> bool {
             let indirect =
@@ -89,14 +89,14 @@ impl Places {
     }
 
     /// As [`Places::find`], for a frame that a call returns to.
-    pub fn name_frame(&self, address: u64, is_caller: bool) -> String {
+    pub(super) fn name_frame(&self, address: u64, is_caller: bool) -> String {
         let within = address - u64::from(is_caller);
         self.find(within).unwrap_or_else(|| format!("{address:#x}"))
     }
 
     /// Returns `libc.so.6+0xfe6a0 (read+0x10)`: the file, the offset in it, and the function if a
     /// symbol names it; `None` where no file is mapped.
-    pub fn find(&self, address: u64) -> Option<String> {
+    pub(super) fn find(&self, address: u64) -> Option<String> {
         let mapped = self.mapped(address)?;
         let offset = address - mapped.addresses.start + mapped.offset;
         let name = mapped.path.rsplit('/').next().unwrap_or(&mapped.path);
@@ -130,7 +130,7 @@ fn parse(line: &str) -> Option<Mapped> {
 }
 
 /// Makes a row of columns for each event.
-pub fn rows(pins: &Pins, places: &Places, now_ns: u64) -> Vec<Vec<String>> {
+pub(super) fn rows(pins: &Pins, places: &Places, now_ns: u64) -> Vec<Vec<String>> {
     let row = |pin: &PinRecord| {
         let ago_ns = now_ns.saturating_sub(pin.at_ns);
         vec![
@@ -147,7 +147,7 @@ pub fn rows(pins: &Pins, places: &Places, now_ns: u64) -> Vec<Vec<String>> {
 }
 
 /// Names the cause that held the carrier.
-pub fn reason(pin: &PinRecord) -> String {
+pub(super) fn reason(pin: &PinRecord) -> String {
     match pin.call {
         PinRecord::FAULT => "a page fault, or a stop".into(),
         PinRecord::UNKNOWN => "unknown".into(),
@@ -156,12 +156,12 @@ pub fn reason(pin: &PinRecord) -> String {
 }
 
 /// Names the place in the program.
-pub fn place(pin: &PinRecord, places: &Places) -> Option<String> {
+pub(super) fn place(pin: &PinRecord, places: &Places) -> Option<String> {
     (pin.address != 0).then(|| places.name(pin.address))
 }
 
 /// A thread that sits in the kernel now.
-pub struct Sitting {
+pub(super) struct Sitting {
     pub call: i64,
     /// From the inside out.
     pub frames: Vec<String>,
@@ -172,7 +172,7 @@ const STACK_WORDS: usize = 1 << 15;
 
 impl Sitting {
     /// Reads the kernel's view of a kernel thread; `None` if it has come back, or may not be read.
-    pub fn of(pid: u32, kernel_tid: u32, places: &Places) -> Option<Sitting> {
+    pub(super) fn of(pid: u32, kernel_tid: u32, places: &Places) -> Option<Sitting> {
         let line = || fs::read_to_string(format!("/proc/{pid}/task/{kernel_tid}/syscall")).ok();
         let before = line()?;
         let words: Vec<&str> = before.split_whitespace().collect();
@@ -194,7 +194,7 @@ impl Sitting {
         })
     }
 
-    pub fn reason(&self) -> String {
+    pub(super) fn reason(&self) -> String {
         reason(&PinRecord {
             call: self.call,
             ..PinRecord::default()
@@ -225,14 +225,14 @@ fn read_stack(pid: u32, pointer: u64) -> Stack {
 }
 
 /// Returns the used places, the most frequent first.
-pub fn by_count(places: &[PinPlace]) -> Vec<&PinPlace> {
+pub(super) fn by_count(places: &[PinPlace]) -> Vec<&PinPlace> {
     let mut known: Vec<_> = places.iter().filter(|place| place.count != 0).collect();
     known.sort_by_key(|place| std::cmp::Reverse(place.count));
     known
 }
 
 /// The frames at a place, as far as its stack was kept.
-pub fn frames(place: &PinPlace, places: &Places) -> Vec<String> {
+pub(super) fn frames(place: &PinPlace, places: &Places) -> Vec<String> {
     let stack = Stack {
         pointer: place.stack_pointer,
         words: place.stack().to_vec(),
@@ -241,7 +241,7 @@ pub fn frames(place: &PinPlace, places: &Places) -> Vec<String> {
 }
 
 /// `12 times, last 0.5s ago by #7: system call 0`.
-pub fn headline(place: &PinPlace, now_ns: u64) -> String {
+pub(super) fn headline(place: &PinPlace, now_ns: u64) -> String {
     let pin = PinRecord {
         call: place.call,
         ..PinRecord::default()

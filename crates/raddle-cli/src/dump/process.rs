@@ -11,7 +11,7 @@ use crate::failure::Failure;
 const PRELOAD: &str = "libraddle_preload.so";
 
 /// A process that exists.
-pub struct Process {
+pub(super) struct Process {
     pub pid: u32,
     pub user: u32,
     /// Its number in the innermost PID namespace: its own process id.
@@ -22,7 +22,7 @@ pub struct Process {
 }
 
 impl Process {
-    pub fn find(pid: u32) -> Result<Process, Failure> {
+    pub(super) fn find(pid: u32) -> Result<Process, Failure> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"));
         let process = status.ok().and_then(|status| Process::parse(pid, &status));
         match process {
@@ -52,13 +52,13 @@ impl Process {
     }
 
     /// Returns whether this user may ask the process: the same user, or root.
-    pub fn is_ours(&self) -> bool {
+    pub(super) fn is_ours(&self) -> bool {
         let user = geteuid().as_raw();
         user == 0 || user == self.user
     }
 
     /// Explains why the process has no inspection socket.
-    pub fn explain_silence(&self) -> Failure {
+    pub(super) fn explain_silence(&self) -> Failure {
         let pid = self.pid;
         match self.is_preloaded() {
             _ if !self.is_ours() => self.belongs_to_another(),
@@ -82,7 +82,7 @@ impl Process {
         }
     }
 
-    pub fn belongs_to_another(&self) -> Failure {
+    pub(super) fn belongs_to_another(&self) -> Failure {
         Failure::input(
             format!("process {} belongs to user {}", self.pid, self.user),
             "run this as that user or as root",

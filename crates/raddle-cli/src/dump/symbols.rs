@@ -9,7 +9,7 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{Endianness, ReadCache};
 
 /// A file's `.eh_frame`, and where its segments are.
-pub struct Tables {
+pub(super) struct Tables {
     pub bytes: Vec<u8>,
     /// The address of the tables in memory, as in the file's headers.
     pub address: u64,
@@ -18,7 +18,7 @@ pub struct Tables {
 }
 
 impl Tables {
-    pub fn of(file: &Path) -> Option<Tables> {
+    pub(super) fn of(file: &Path) -> Option<Tables> {
         let image = ReadCache::new(File::open(file).ok()?);
         let image = &image;
         let header = FileHeader64::<Endianness>::parse(image).ok()?;
@@ -37,7 +37,7 @@ impl Tables {
     }
 
     /// Returns the address of an offset in the file.
-    pub fn address_of(&self, offset: u64) -> Option<u64> {
+    pub(super) fn address_of(&self, offset: u64) -> Option<u64> {
         let holds = |&&(from, bytes, _): &&(u64, u64, u64)| (from..from + bytes).contains(&offset);
         let (from, _, address) = self.segments.iter().find(holds)?;
         Some(offset - from + address)
@@ -45,7 +45,7 @@ impl Tables {
 }
 
 /// Returns `read+0x10`: the function and the offset in it; `None` without a symbol.
-pub fn name(file: &Path, offset: u64) -> Option<String> {
+pub(super) fn name(file: &Path, offset: u64) -> Option<String> {
     let image = ReadCache::new(File::open(file).ok()?);
     let image = &image;
     let header = FileHeader64::<Endianness>::parse(image).ok()?;

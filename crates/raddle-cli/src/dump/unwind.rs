@@ -28,7 +28,7 @@ const RETURN: usize = 16;
 const REGISTERS: usize = 17;
 
 /// The content of a stack.
-pub struct Stack {
+pub(super) struct Stack {
     pub pointer: u64,
     pub words: Vec<u64>,
 }
@@ -47,7 +47,7 @@ impl Stack {
 
 /// One call that hasn't returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Frame {
+pub(super) struct Frame {
     /// The address at which the call goes on.
     pub address: u64,
     /// True if this frame, or one further in, was guessed.
@@ -55,7 +55,7 @@ pub struct Frame {
 }
 
 /// Returns the frames, from the inside out; the first is at `address`.
-pub fn frames(address: u64, stack: &Stack, places: &Places) -> Vec<Frame> {
+pub(super) fn frames(address: u64, stack: &Stack, places: &Places) -> Vec<Frame> {
     let mut registers = [None; REGISTERS];
     registers[RSP] = Some(stack.pointer);
     registers[RETURN] = Some(address);
@@ -168,12 +168,13 @@ fn guess(registers: &Registers, stack: &Stack, places: &Places) -> Option<Regist
 }
 
 /// Formats the frames, one line each.
-pub fn lines(frames: &[Frame], places: &Places) -> Vec<String> {
+pub(super) fn lines(frames: &[Frame], places: &Places) -> Vec<String> {
     let line = |(number, frame): (usize, &Frame)| {
         let text = places.name_frame(frame.address, number != 0);
-        match frame.guessed {
-            true => format!("{text}, guessed"),
-            false => text,
+        if frame.guessed {
+            format!("{text}, guessed")
+        } else {
+            text
         }
     };
     frames.iter().enumerate().map(line).collect()

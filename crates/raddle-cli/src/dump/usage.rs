@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use raddle_inspect::{Snapshot, ThreadRecord};
 
 /// The threads' CPU time between two snapshots.
-pub struct Usage {
+pub(super) struct Usage {
     /// CPU time before, by thread.
     before_ns: HashMap<u32, u64>,
     /// The time between the two snapshots.
@@ -13,7 +13,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    pub fn between(before: &Snapshot<'_>, after: &Snapshot<'_>) -> Usage {
+    pub(super) fn between(before: &Snapshot<'_>, after: &Snapshot<'_>) -> Usage {
         let cpu = |record: ThreadRecord| (record.tid, record.cpu_ns);
         let interval_ns = after.header().now_ns.saturating_sub(before.header().now_ns);
         Usage {
@@ -24,14 +24,14 @@ impl Usage {
 
     /// Returns the CPU time of a record of the later snapshot, in percent of the interval. A new
     /// thread has used all of its time in the interval.
-    pub fn percent(&self, record: &ThreadRecord) -> f64 {
+    pub(super) fn percent(&self, record: &ThreadRecord) -> f64 {
         let before_ns = self.before_ns.get(&record.tid).copied().unwrap_or(0);
         let used_ns = record.cpu_ns.saturating_sub(before_ns);
         used_ns as f64 * 100.0 / self.interval_ns as f64
     }
 
     /// Returns the threads of the later snapshot, the largest users in the interval first.
-    pub fn sorted(&self, snapshot: &Snapshot<'_>) -> Vec<ThreadRecord> {
+    pub(super) fn sorted(&self, snapshot: &Snapshot<'_>) -> Vec<ThreadRecord> {
         let mut threads: Vec<ThreadRecord> = snapshot.threads().collect();
         threads.sort_by(|a, b| self.percent(b).total_cmp(&self.percent(a)));
         threads

@@ -11,14 +11,14 @@ use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{Endianness, ReadCache, ReadRef, StringTable};
 
 /// The oldest glibc with all pthread code in libc.so.6.
-pub const GLIBC_FLOOR: (u32, u32) = (2, 34);
+pub(crate) const GLIBC_FLOOR: (u32, u32) = (2, 34);
 
 /// The index of the byte in a file's identification that tells 32 from 64 bits.
 const CLASS_INDEX: usize = 4;
 
 /// The reason why a program's threads stay kernel threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Obstacle {
+pub(crate) enum Obstacle {
     Static,
     Bits32,
     Machine(String),
@@ -36,7 +36,7 @@ impl Obstacle {
     /// Returns whether `LD_PRELOAD` may stay as it is. A static program never looks at it, and its
     /// children get green threads. Elsewhere another loader would complain or load a library that
     /// it must not, and a program with more rights than the caller gets no preload.
-    pub fn spares_preload(&self) -> bool {
+    pub(crate) fn spares_preload(&self) -> bool {
         matches!(self, Obstacle::Static | Obstacle::Damaged)
     }
 }
@@ -76,7 +76,7 @@ impl std::fmt::Display for Obstacle {
 
 /// Returns the file's own obstacle; `None` if there is none, or if the file can't be read (a
 /// program can be executable and unreadable: then the runtime inside finds out).
-pub fn obstacle(file: &Path) -> Option<Obstacle> {
+pub(crate) fn obstacle(file: &Path) -> Option<Obstacle> {
     let image = ReadCache::new(File::open(file).ok()?);
     let ident = (&image).read_bytes_at(0, 16).ok()?;
     match ident[CLASS_INDEX] {

@@ -36,7 +36,7 @@ extern "C" fn record() {
 }
 
 /// Undoes the changes. Only `execve` may follow: standard streams may be closed now.
-pub fn restore() {
+pub(super) fn restore() {
     if !SIGPIPE_WAS_IGNORED.load(Ordering::Relaxed) {
         // SAFETY: the default disposition has no handler that could be called.
         unsafe { libc::signal(libc::SIGPIPE, libc::SIG_DFL) };

@@ -19,10 +19,14 @@ use crate::run::policy::Policy;
 const LD_PRELOAD: &str = "LD_PRELOAD";
 
 /// Variables in the order of the caller's environment, new ones last.
-pub type Environment = Vec<(OsString, OsString)>;
+pub(super) type Environment = Vec<(OsString, OsString)>;
 
 /// Returns this process's environment with the preload and the flags' variables.
-pub fn environment(arguments: &RunArguments, preload: &Path, keep_preload: bool) -> Environment {
+pub(super) fn environment(
+    arguments: &RunArguments,
+    preload: &Path,
+    keep_preload: bool,
+) -> Environment {
     let mut environment: Environment = std::env::vars_os().collect();
     let inherited = std::env::var_os(LD_PRELOAD).unwrap_or_default();
     let plug_in = arguments.policy.as_ref().and_then(Policy::file);
@@ -104,7 +108,7 @@ fn set(environment: &mut Environment, name: &str, value: Option<OsString>) {
 
 /// Executes `file` with `command` as its arguments, the first of them as it was typed. Returns only
 /// the failure.
-pub fn exec(file: &Path, command: &[OsString], environment: &Environment) -> Failure {
+pub(super) fn exec(file: &Path, command: &[OsString], environment: &Environment) -> Failure {
     let entries: Vec<_> = environment
         .iter()
         .map(|(name, value)| {

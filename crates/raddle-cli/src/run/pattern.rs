@@ -6,12 +6,12 @@ use crate::cli::EXCLUDE_SEPARATOR;
 
 /// `name:GLOB`, `lib:GLOB` or `start:SYMBOL`, checked; the runtime in the program matches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern(String);
+pub(crate) struct Pattern(String);
 
 const CURE: &str = "write name:GLOB, lib:GLOB or start:SYMBOL";
 
 impl Pattern {
-    pub fn parse(text: &str) -> Result<Pattern, String> {
+    pub(crate) fn parse(text: &str) -> Result<Pattern, String> {
         let Some((kind, what)) = text.split_once(':') else {
             return Err(CURE.into());
         };
@@ -20,9 +20,10 @@ impl Pattern {
             "start" => is_symbol(what),
             _ => false,
         };
-        match well_formed {
-            true => Ok(Pattern(text.into())),
-            false => Err(CURE.into()),
+        if well_formed {
+            Ok(Pattern(text.into()))
+        } else {
+            Err(CURE.into())
         }
     }
 }

@@ -10,13 +10,13 @@ use crate::cli::EXCLUDE_SEPARATOR;
 
 /// A built-in policy's name, or a plug-in's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Policy {
+pub(crate) enum Policy {
     Named(&'static str),
     File(PathBuf),
 }
 
 impl Policy {
-    pub fn parse(text: &str) -> Result<Policy, String> {
+    pub(crate) fn parse(text: &str) -> Result<Policy, String> {
         if let Some(kind) = Kind::from_name(text.as_bytes()) {
             return Ok(Policy::Named(kind.name()));
         }
@@ -29,18 +29,19 @@ impl Policy {
         let file = path.ok().filter(|path| path.is_file());
         let path = file.ok_or("there is no such file; name one that exists")?;
         // A path with a separator of LD_PRELOAD can't be an entry of it.
-        match path.to_str().is_some_and(|path| !path.contains([' ', ':'])) {
-            true => Ok(Policy::File(path)),
-            false => Err(
+        if path.to_str().is_some_and(|path| !path.contains([' ', ':'])) {
+            Ok(Policy::File(path))
+        } else {
+            Err(
                 "ld.so can't preload a file with a space or a colon in its path; \
-                          move it"
+                      move it"
                     .into(),
-            ),
+            )
         }
     }
 
     /// The plug-in's file.
-    pub fn file(&self) -> Option<&Path> {
+    pub(crate) fn file(&self) -> Option<&Path> {
         match self {
             Policy::Named(_) => None,
             Policy::File(path) => Some(path),
@@ -59,14 +60,14 @@ impl fmt::Display for Policy {
 
 /// `name:GLOB=PART` or `lib:GLOB=PART`, checked; the runtime in the program matches it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
+pub(crate) struct Share {
     text: String,
     part: Part,
 }
 
 /// The part of the matching threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub(crate) enum Part {
     /// A part of the carriers' time while others want it, in hundredths.
     Weight(u32),
     /// An engine of their own: percent of one CPU, and carriers; 0 for unset.
@@ -78,7 +79,7 @@ impl Part {
     const MOST: [u32; 2] = [QUOTA_MAX_PERCENT, ENGINE_CARRIERS_MAX];
 
     /// `25`, `30%`, `carriers=2` or `30%,carriers=2`.
-    pub fn parse(text: &str) -> Option<Part> {
+    pub(crate) fn parse(text: &str) -> Option<Part> {
         if let Some(percent) = text
             .parse()
             .ok()
@@ -105,7 +106,7 @@ impl Part {
 const MAX_SHARES: usize = 15;
 
 impl Share {
-    pub fn parse(text: &str) -> Result<Share, String> {
+    pub(crate) fn parse(text: &str) -> Result<Share, String> {
         let parts = || {
             let (kind, rest) = text.split_once(':')?;
             let mut ends = rest.match_indices('=');
@@ -133,7 +134,7 @@ impl Share {
     }
 
     /// Returns the fault of all shares together under this policy.
-    pub fn check(shares: &[Share], policy: Option<&Policy>) -> Result<(), &'static str> {
+    pub(crate) fn check(shares: &[Share], policy: Option<&Policy>) -> Result<(), &'static str> {
         let weights = shares.iter().filter_map(|share| match share.part {
             Part::Weight(percent) => Some(percent),
             Part::Engine { .. } => None,

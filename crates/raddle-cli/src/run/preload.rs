@@ -16,7 +16,7 @@ const SEPARATORS: [u8; 2] = [b' ', b':'];
 
 /// Finds the library: `RADDLE_PRELOAD`, else beside this executable, else in `../lib/raddle` from
 /// there. The path is absolute: the program and its children may run in any folder.
-pub fn find() -> Result<PathBuf, Failure> {
+pub(crate) fn find() -> Result<PathBuf, Failure> {
     let named = std::env::var_os(VARIABLE).filter(|value| !value.is_empty());
     let found = match named {
         Some(path) => named_by_variable(path)?,

@@ -24,7 +24,7 @@ struct Identity {
 }
 
 /// Returns the obstacle by the program's mode bits and capabilities, judged like the kernel.
-pub fn obstacle(file: &Path) -> Option<Obstacle> {
+pub(super) fn obstacle(file: &Path) -> Option<Obstacle> {
     let metadata = file.metadata().ok()?;
     let ignored = no_new_privileges() || mounted_nosuid(file);
     let identity = Identity {
@@ -44,13 +44,15 @@ pub fn obstacle(file: &Path) -> Option<Obstacle> {
 /// Returns whether real and effective ids will differ: AT_SECURE depends on that, not on the bit.
 fn changes_identity(metadata: &Metadata, identity: Identity, bits_ignored: bool) -> bool {
     let set = |bits: u32| !bits_ignored && metadata.mode() & bits == bits;
-    let effective_user = match set(SETUID) {
-        true => metadata.uid(),
-        false => identity.effective_user,
+    let effective_user = if set(SETUID) {
+        metadata.uid()
+    } else {
+        identity.effective_user
     };
-    let effective_group = match set(SETGID | GROUP_EXECUTE) {
-        true => metadata.gid(),
-        false => identity.effective_group,
+    let effective_group = if set(SETGID | GROUP_EXECUTE) {
+        metadata.gid()
+    } else {
+        identity.effective_group
     };
     effective_user != identity.user || effective_group != identity.group
 }

@@ -17,11 +17,11 @@ const INTERPRETERS_MAX: usize = 5;
 const VALGRIND: &str = "valgrind";
 
 /// The shell that shells run a text file without `#!` with.
-pub const SHELL: &str = "/bin/sh";
+pub(super) const SHELL: &str = "/bin/sh";
 
 /// The program that will run.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Start {
+pub(super) struct Start {
     /// The ELF file, as far as it could be followed.
     pub image: PathBuf,
     pub obstacle: Option<Obstacle>,
@@ -29,7 +29,7 @@ pub struct Start {
 
 /// The kind of a file by its first bytes.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(super) enum Kind {
     Elf,
     /// A script for this interpreter, with this one argument if there is one.
     Script(PathBuf, Option<OsString>),
@@ -39,7 +39,7 @@ pub enum Kind {
     Unknown,
 }
 
-pub fn examine(file: &Path) -> Start {
+pub(super) fn examine(file: &Path) -> Start {
     let mut image = file.to_path_buf();
     if file.file_name() == Some(OsStr::new(VALGRIND)) {
         // A script, and then a static program that hands its environment to another.
@@ -64,7 +64,7 @@ pub fn examine(file: &Path) -> Start {
 }
 
 /// Reads the head of `file`; an unreadable file is `Unknown`.
-pub fn kind(file: &Path) -> Kind {
+pub(super) fn kind(file: &Path) -> Kind {
     let mut head = Vec::new();
     let read =
         File::open(file).and_then(|file| file.take(HEAD_BYTES as u64).read_to_end(&mut head));
@@ -80,9 +80,10 @@ fn kind_of(head: &[u8]) -> Kind {
         return Kind::Elf;
     }
     let Some(rest) = line.strip_prefix(b"#!") else {
-        return match line.contains(&0) {
-            true => Kind::Unknown,
-            false => Kind::Text,
+        return if line.contains(&0) {
+            Kind::Unknown
+        } else {
+            Kind::Text
         };
     };
     let rest = rest.trim_ascii();
@@ -92,12 +93,13 @@ fn kind_of(head: &[u8]) -> Kind {
         .unwrap_or(rest.len());
     let (interpreter, argument) = rest.split_at(end);
     let argument = OsStr::from_bytes(argument.trim_ascii()).to_owned();
-    match interpreter.is_empty() {
-        true => Kind::Unknown,
-        false => Kind::Script(
+    if interpreter.is_empty() {
+        Kind::Unknown
+    } else {
+        Kind::Script(
             OsString::from_vec(interpreter.to_vec()).into(),
             Some(argument).filter(|argument| !argument.is_empty()),
-        ),
+        )
     }
 }
 

@@ -17,16 +17,17 @@ const DEFAULT_PATH: &str = "/bin:/usr/bin";
 ///
 /// # Errors
 /// Status 126 when there is a file that can't be executed, 127 when there is none.
-pub fn resolve(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Failure> {
+pub(crate) fn resolve(name: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Failure> {
     if name.as_bytes().contains(&b'/') {
         let file = PathBuf::from(name);
         return executable(&file).map(|()| file);
     }
     let mut refusal = None;
     for folder in std::env::split_paths(path.unwrap_or(OsStr::new(DEFAULT_PATH))) {
-        let file = match folder.as_os_str().is_empty() {
-            true => Path::new(".").join(name),
-            false => folder.join(name),
+        let file = if folder.as_os_str().is_empty() {
+            Path::new(".").join(name)
+        } else {
+            folder.join(name)
         };
         match executable(&file) {
             _ if file.is_dir() => {}

@@ -9,13 +9,13 @@ use std::process::{Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-pub const RADDLE: &str = env!("CARGO_BIN_EXE_raddle");
+pub(crate) const RADDLE: &str = env!("CARGO_BIN_EXE_raddle");
 
 /// A folder of this test alone.
-pub struct Folder(pub PathBuf);
+pub(crate) struct Folder(pub PathBuf);
 
 impl Folder {
-    pub fn new() -> Folder {
+    pub(crate) fn new() -> Folder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("folder-{}-{number}", std::process::id());
@@ -24,7 +24,7 @@ impl Folder {
         Folder(folder)
     }
 
-    pub fn file(&self, name: &str, content: impl AsRef<[u8]>, mode: u32) -> PathBuf {
+    pub(crate) fn file(&self, name: &str, content: impl AsRef<[u8]>, mode: u32) -> PathBuf {
         let path = self.0.join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         let written = path.with_extension("written");
@@ -35,7 +35,13 @@ impl Folder {
     }
 
     /// Compiles a C program or library with these flags.
-    pub fn compile(&self, compiler: &str, name: &str, source: &str, flags: &[&str]) -> PathBuf {
+    pub(crate) fn compile(
+        &self,
+        compiler: &str,
+        name: &str,
+        source: &str,
+        flags: &[&str],
+    ) -> PathBuf {
         let c = self.file(&format!("{name}.c"), source, 0o644);
         let program = self.0.join(name);
         let mut command = Command::new(compiler);
@@ -59,7 +65,7 @@ impl Drop for Folder {
 
 /// Copies a file by a process of its own. A file that this process has open for writing is open in
 /// the children, too, that other tests start at that moment, and the kernel executes no such file.
-pub fn copy(from: &Path, to: &Path, mode: u32) {
+pub(crate) fn copy(from: &Path, to: &Path, mode: u32) {
     assert!(
         Command::new("cp")
             .arg(from)
@@ -72,7 +78,7 @@ pub fn copy(from: &Path, to: &Path, mode: u32) {
 }
 
 /// A shared library in the place of the preloaded one: it does nothing.
-pub fn preload() -> &'static Path {
+pub(crate) fn preload() -> &'static Path {
     static PRELOAD: OnceLock<PathBuf> = OnceLock::new();
     PRELOAD.get_or_init(|| {
         let folder = Folder::new();
@@ -85,7 +91,7 @@ pub fn preload() -> &'static Path {
 }
 
 /// The command, with that library and none of the caller's variables.
-pub fn raddle(arguments: &[&str]) -> Command {
+pub(crate) fn raddle(arguments: &[&str]) -> Command {
     let mut command = Command::new(RADDLE);
     command.args(arguments).stdin(Stdio::null());
     for variable in [
@@ -104,14 +110,14 @@ pub fn raddle(arguments: &[&str]) -> Command {
     command
 }
 
-pub fn text(bytes: &[u8]) -> String {
+pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// Runs the command and asserts that it printed this one sentence, nothing else, and ended with
 /// this status.
 #[track_caller]
-pub fn refuses(command: &mut Command, status: i32, sentence: &str) {
+pub(crate) fn refuses(command: &mut Command, status: i32, sentence: &str) {
     let output = command.output().unwrap();
     assert_eq!(text(&output.stderr), format!("raddle: {sentence}\n"));
     assert_eq!(text(&output.stdout), "");
@@ -120,7 +126,7 @@ pub fn refuses(command: &mut Command, status: i32, sentence: &str) {
 
 /// Runs the command and asserts that it succeeded.
 #[track_caller]
-pub fn succeeds(command: &mut Command) -> Output {
+pub(crate) fn succeeds(command: &mut Command) -> Output {
     let output = command.output().unwrap();
     assert!(
         output.status.success(),
@@ -132,7 +138,7 @@ pub fn succeeds(command: &mut Command) -> Output {
 }
 
 /// Returns whether a tool that a test needs is present; prints a line when not.
-pub fn has(tool: &str) -> bool {
+pub(crate) fn has(tool: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(tool).is_file());
     if !found {
@@ -141,7 +147,7 @@ pub fn has(tool: &str) -> bool {
     found
 }
 
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     // SAFETY: it has no argument and can't fail.
     unsafe { libc::geteuid() == 0 }
 }

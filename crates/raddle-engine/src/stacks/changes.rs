@@ -73,9 +73,10 @@ pub(super) fn set_guard(slot: &Slot<'_>, state: &mut State, pages: usize) -> boo
         return true;
     }
     let (low, high) = (pages.min(state.guard), pages.max(state.guard));
-    let advice = match pages > state.guard {
-        true => GUARD_INSTALL,
-        false => GUARD_REMOVE,
+    let advice = if pages > state.guard {
+        GUARD_INSTALL
+    } else {
+        GUARD_REMOVE
     };
     let (from, len) = (slot.page(low), (high - low) * PAGE_SIZE);
     // SAFETY: pages of the slot that hold nothing, or that the caller may empty.
@@ -155,9 +156,10 @@ pub(super) fn hand_over(slot: &Slot<'_>, state: &mut State) -> Result<(), isize>
 /// Unmaps a free slot.
 pub(super) fn clear(slot: &Slot<'_>, state: &mut State) {
     if state.phase == Phase::Free {
-        *state = match unmap(slot) {
-            true => State::UNMAPPED,
-            false => State::KERNEL,
+        *state = if unmap(slot) {
+            State::UNMAPPED
+        } else {
+            State::KERNEL
         };
     }
 }

@@ -3,7 +3,7 @@
 use raddle_sys::{is_err, nr, sys};
 
 /// `RLIMIT_DATA` and `RLIMIT_AS`, which count mappings.
-pub const COUNTING: [usize; 2] = [2, 9];
+pub(super) const COUNTING: [usize; 2] = [2, 9];
 
 /// Returns true if the process has a limit on its mappings.
 pub(super) fn are_set() -> bool {

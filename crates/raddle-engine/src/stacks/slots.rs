@@ -41,10 +41,10 @@ pub(super) struct State {
 }
 
 impl State {
-    pub const UNMAPPED: Self = Self::of(Phase::Unmapped, 0);
-    pub const KERNEL: Self = Self::of(Phase::Kernel, 0);
+    pub(super) const UNMAPPED: Self = Self::of(Phase::Unmapped, 0);
+    pub(super) const KERNEL: Self = Self::of(Phase::Kernel, 0);
 
-    pub const fn free(guard: usize) -> Self {
+    pub(super) const fn free(guard: usize) -> Self {
         Self::of(Phase::Free, guard)
     }
 
@@ -101,36 +101,36 @@ pub(super) struct Slot<'a> {
 }
 
 impl Slot<'_> {
-    pub fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         State::of_word(self.row.state.load(Ordering::Acquire))
     }
 
     /// Under the slot's lock.
-    pub fn set_state(&self, state: State) {
+    pub(super) fn set_state(&self, state: State) {
         self.row.state.store(state.word(), Ordering::Release);
     }
 
-    pub fn lock(&self) -> SpinGuard<'_, ()> {
+    pub(super) fn lock(&self) -> SpinGuard<'_, ()> {
         self.row.lock.lock()
     }
 
-    pub fn is_locked(&self) -> bool {
+    pub(super) fn is_locked(&self) -> bool {
         self.row.lock.try_lock().is_none()
     }
 
     /// # Safety
     /// The holder must not exist any more.
-    pub unsafe fn break_lock(&self) {
+    pub(super) unsafe fn break_lock(&self) {
         // SAFETY: the caller's promise.
         unsafe { self.row.lock.break_lock() };
     }
 
     /// The address of one of its pages.
-    pub fn page(&self, index: usize) -> usize {
+    pub(super) fn page(&self, index: usize) -> usize {
         self.range.from + index * PAGE_SIZE
     }
 
-    pub fn holds(&self, range: Range) -> bool {
+    pub(super) fn holds(&self, range: Range) -> bool {
         self.range.contains(range)
     }
 }
@@ -145,7 +145,7 @@ pub(super) struct Segments {
 }
 
 impl Segments {
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self {
             rows: [const { AtomicPtr::new(null_mut()) }; SEGMENTS],
             pages: [const { AtomicU32::new(0) }; SEGMENTS],
@@ -182,14 +182,19 @@ impl Segments {
 
     /// The slot that holds the byte at this offset in the arena.
     #[inline(always)]
-    pub fn slot_of(&self, base: usize, offset: usize) -> Option<Slot<'_>> {
+    pub(super) fn slot_of(&self, base: usize, offset: usize) -> Option<Slot<'_>> {
         let segment = offset / SEGMENT;
         let (size, _) = self.get(segment)?;
         self.slot(base, segment, offset % SEGMENT / size)
     }
 
     /// The slots that hold bytes of these offsets.
-    pub fn slots_in(&self, base: usize, from: usize, to: usize) -> impl Iterator<Item = Slot<'_>> {
+    pub(super) fn slots_in(
+        &self,
+        base: usize,
+        from: usize,
+        to: usize,
+    ) -> impl Iterator<Item = Slot<'_>> {
         (from / SEGMENT..to.div_ceil(SEGMENT)).flat_map(move |segment| {
             let start = segment * SEGMENT;
             let size = self.get(segment).map_or(SEGMENT, |(size, _)| size);
@@ -237,7 +242,7 @@ pub(super) struct Lists {
 }
 
 impl Lists {
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         let class = Class {
             size: 0,
             warm: 0,
@@ -254,7 +259,7 @@ impl Lists {
     }
 
     /// How many segments were ever used, the first ones.
-    pub fn segments(&self) -> usize {
+    pub(super) fn segments(&self) -> usize {
         self.segments
     }
 
@@ -281,7 +286,7 @@ impl Lists {
     }
 
     /// Takes a free slot of `size` bytes, one that is mapped if there is any.
-    pub fn take<'a>(
+    pub(super) fn take<'a>(
         &mut self,
         segments: &'a Segments,
         base: usize,
@@ -312,16 +317,17 @@ impl Lists {
     }
 
     /// Lists a slot that can be taken, unless it is in a list.
-    pub fn give(&mut self, slot: &Slot<'_>, is_warm: bool) {
+    pub(super) fn give(&mut self, slot: &Slot<'_>, is_warm: bool) {
         if slot.row.next.load(Ordering::Relaxed) != 0 {
             return;
         }
         let Some(class) = self.class(slot.range.to - slot.range.from) else {
             return;
         };
-        let list = match is_warm {
-            true => &mut class.warm,
-            false => &mut class.cold,
+        let list = if is_warm {
+            &mut class.warm
+        } else {
+            &mut class.cold
         };
         slot.row.next.store(*list, Ordering::Relaxed);
         *list = slot.number as u32 + 1;

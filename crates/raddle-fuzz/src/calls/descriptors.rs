@@ -11,7 +11,7 @@ const HALF: super::Argument = Long(&[0, 0, 1, 0x8000_0000, -1]);
 const VECTOR: super::Argument = In(structures::vector);
 const COUNT: super::Argument = Long(&[1, 2, 3, 0, 1024, 1025, -1]);
 
-pub const CALLS: &[Spec] = &[
+pub(super) const CALLS: &[Spec] = &[
     Spec::of(
         kinds::READABLE,
         "read",

@@ -6,7 +6,7 @@ use crate::generate::structures;
 
 const ID: super::Argument = Int(&[0, 1000, 65534, -1]);
 
-pub const CALLS: &[Spec] = &[
+pub(super) const CALLS: &[Spec] = &[
     Spec::new("setuid", libc::SYS_setuid, &[ID]).int(),
     Spec::new("setgid", libc::SYS_setgid, &[ID]).int(),
     Spec::new("setreuid", libc::SYS_setreuid, &[ID, ID]).int(),

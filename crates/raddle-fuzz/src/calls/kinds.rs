@@ -6,26 +6,26 @@ use crate::case::Kind::{
     Timer, Udp, UnixListener, Zero,
 };
 
-pub const READABLE: &[Kind] = &[
+pub(super) const READABLE: &[Kind] = &[
     Pipe, Pipe, Stream, Stream, Datagram, Packet, TcpPair, Event, Timer, SignalFd, Terminal, Fifo,
     Inotify, File, Udp,
 ];
-pub const WRITABLE: &[Kind] = &[
+pub(super) const WRITABLE: &[Kind] = &[
     Pipe, Pipe, Stream, Stream, Datagram, Packet, TcpPair, Event, Terminal, Fifo, File, Memory,
 ];
-pub const FILES: &[Kind] = &[File, File, ReadOnly, Memory, Null, Proc];
-pub const FOLDERS: &[Kind] = &[Folder];
-pub const TRANSFER: &[Kind] = &[Pipe, Pipe, File, Stream, Memory, Zero, Null, TcpPair];
-pub const PIPES: &[Kind] = &[Pipe, Pipe, Fifo];
-pub const SOCKETS: &[Kind] = &[
+pub(super) const FILES: &[Kind] = &[File, File, ReadOnly, Memory, Null, Proc];
+pub(super) const FOLDERS: &[Kind] = &[Folder];
+pub(super) const TRANSFER: &[Kind] = &[Pipe, Pipe, File, Stream, Memory, Zero, Null, TcpPair];
+pub(super) const PIPES: &[Kind] = &[Pipe, Pipe, Fifo];
+pub(super) const SOCKETS: &[Kind] = &[
     Stream, Stream, Datagram, Packet, TcpPair, TcpPair, Udp, TcpSocket,
 ];
-pub const LISTENERS: &[Kind] = &[TcpListener, UnixListener];
-pub const UNCONNECTED: &[Kind] = &[TcpSocket, Udp, TcpListener, UnixListener];
-pub const EPOLL: &[Kind] = &[Epoll];
-pub const RINGS: &[Kind] = &[Ring];
-pub const TIMERS: &[Kind] = &[Timer];
-pub const QUEUES: &[Kind] = &[Queue];
-pub const PIDFDS: &[Kind] = &[PidFd];
-pub const INOTIFY: &[Kind] = &[Inotify];
-pub const SIGNALS: &[Kind] = &[SignalFd];
+pub(super) const LISTENERS: &[Kind] = &[TcpListener, UnixListener];
+pub(super) const UNCONNECTED: &[Kind] = &[TcpSocket, Udp, TcpListener, UnixListener];
+pub(super) const EPOLL: &[Kind] = &[Epoll];
+pub(super) const RINGS: &[Kind] = &[Ring];
+pub(super) const TIMERS: &[Kind] = &[Timer];
+pub(super) const QUEUES: &[Kind] = &[Queue];
+pub(super) const PIDFDS: &[Kind] = &[PidFd];
+pub(super) const INOTIFY: &[Kind] = &[Inotify];
+pub(super) const SIGNALS: &[Kind] = &[SignalFd];

@@ -15,7 +15,7 @@ const BARRIER: super::Argument = In(objects::barrier);
 const SPIN: super::Argument = In(objects::spin_lock);
 const CLOCK: super::Argument = OneOf(names::CLOCK);
 
-pub const CALLS: &[Spec] = &[
+pub(super) const CALLS: &[Spec] = &[
     Spec::new(
         "futex",
         libc::SYS_futex,

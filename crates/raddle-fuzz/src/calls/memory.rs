@@ -8,7 +8,7 @@ use crate::generate::structures;
 const AT: super::Argument = Made(structures::changing_place);
 const BYTES: super::Argument = Made(structures::changing_bytes);
 
-pub const CALLS: &[Spec] = &[
+pub(super) const CALLS: &[Spec] = &[
     Spec::new(
         "mmap",
         libc::SYS_mmap,

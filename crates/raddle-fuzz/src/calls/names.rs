@@ -15,23 +15,23 @@ pub const SIGNALS: &Names = names! {
     SIGWINCH = 28, SIGIO = 29, SIGPWR = 30, SIGSYS = 31, SIGRTMIN = 34, SIGRTMAX = 64,
 };
 
-pub const OPEN: &Names = names! {
+pub(super) const OPEN: &Names = names! {
     O_WRONLY = 1, O_RDWR = 2, O_CREAT = 0o100, O_EXCL = 0o200, O_TRUNC = 0o1000, O_APPEND = 0o2000,
     O_NONBLOCK = 0o4000, O_DIRECTORY = 0o200_000, O_NOFOLLOW = 0o400_000, O_CLOEXEC = 0o2_000_000,
     O_PATH = 0o10_000_000, O_DIRECT = 0o40_000, O_NOCTTY = 0o400, O_SYNC = 0o4_010_000,
 };
 
-pub const DUP: &Names = names! { O_CLOEXEC = 0o2_000_000, O_NONBLOCK = 0o4000, };
+pub(super) const DUP: &Names = names! { O_CLOEXEC = 0o2_000_000, O_NONBLOCK = 0o4000, };
 
-pub const RWF: &Names = names! {
+pub(super) const RWF: &Names = names! {
     RWF_HIPRI = 1, RWF_DSYNC = 2, RWF_SYNC = 4, RWF_NOWAIT = 8, RWF_APPEND = 16,
 };
 
-pub const SYNC_RANGE: &Names = names! { WAIT_BEFORE = 1, WRITE = 2, WAIT_AFTER = 4, };
+pub(super) const SYNC_RANGE: &Names = names! { WAIT_BEFORE = 1, WRITE = 2, WAIT_AFTER = 4, };
 
-pub const MS: &Names = names! { MS_ASYNC = 1, MS_INVALIDATE = 2, MS_SYNC = 4, };
+pub(super) const MS: &Names = names! { MS_ASYNC = 1, MS_INVALIDATE = 2, MS_SYNC = 4, };
 
-pub const FCNTL: &Names = names! {
+pub(super) const FCNTL: &Names = names! {
     F_DUPFD = 0, F_GETFD = 1, F_SETFD = 2, F_GETFL = 3, F_SETFL = 4, F_GETLK = 5, F_SETLK = 6,
     F_SETLKW = 7, F_SETOWN = 8, F_GETOWN = 9, F_SETSIG = 10, F_GETSIG = 11, F_SETOWN_EX = 15,
     F_GETOWN_EX = 16, F_OFD_GETLK = 36, F_OFD_SETLK = 37, F_OFD_SETLKW = 38, F_SETLEASE = 1024,
@@ -39,51 +39,52 @@ pub const FCNTL: &Names = names! {
     F_ADD_SEALS = 1033, F_GET_SEALS = 1034,
 };
 
-pub const CLOSE_RANGE: &Names = names! { CLOSE_RANGE_UNSHARE = 2, CLOSE_RANGE_CLOEXEC = 4, };
+pub(super) const CLOSE_RANGE: &Names = names! { CLOSE_RANGE_UNSHARE = 2, CLOSE_RANGE_CLOEXEC = 4, };
 
-pub const SEEK: &Names = names! {
+pub(super) const SEEK: &Names = names! {
     SEEK_SET = 0, SEEK_CUR = 1, SEEK_END = 2, SEEK_DATA = 3, SEEK_HOLE = 4,
 };
 
-pub const FLOCK: &Names = names! {
+pub(super) const FLOCK: &Names = names! {
     LOCK_SH = 1, LOCK_EX = 2, LOCK_UN = 8, LOCK_SH_NB = 5, LOCK_EX_NB = 6, LOCK_UN_NB = 12,
 };
 
-pub const SPLICE: &Names = names! {
+pub(super) const SPLICE: &Names = names! {
     SPLICE_F_MOVE = 1, SPLICE_F_NONBLOCK = 2, SPLICE_F_MORE = 4, SPLICE_F_GIFT = 8,
 };
 
-pub const MSG: &Names = names! {
+pub(super) const MSG: &Names = names! {
     MSG_OOB = 1, MSG_PEEK = 2, MSG_DONTROUTE = 4, MSG_CTRUNC = 8, MSG_TRUNC = 0x20,
     MSG_DONTWAIT = 0x40, MSG_EOR = 0x80, MSG_WAITALL = 0x100, MSG_CONFIRM = 0x800,
     MSG_ERRQUEUE = 0x2000, MSG_NOSIGNAL = 0x4000, MSG_MORE = 0x8000, MSG_WAITFORONE = 0x10000,
     MSG_CMSG_CLOEXEC = 0x4000_0000,
 };
 
-pub const SOCKET_LEVEL: &Names = names! {
+pub(super) const SOCKET_LEVEL: &Names = names! {
     SOL_SOCKET = 1, IPPROTO_TCP = 6, IPPROTO_IP = 0,
 };
 
-pub const SOCKET_OPTION: &Names = names! {
+pub(super) const SOCKET_OPTION: &Names = names! {
     SO_RCVTIMEO = 20, SO_SNDTIMEO = 21, SO_RCVTIMEO_NEW = 66, SO_SNDTIMEO_NEW = 67,
     SO_RCVLOWAT = 18, SO_SNDBUF = 7, SO_RCVBUF = 8, SO_REUSEADDR = 2, SO_LINGER = 13,
     SO_PASSCRED = 16, SO_OOBINLINE = 10,
 };
 
-pub const DOMAIN: &Names = names! { AF_UNIX = 1, AF_INET = 2, AF_INET6 = 10, AF_NETLINK = 16, };
+pub(super) const DOMAIN: &Names =
+    names! { AF_UNIX = 1, AF_INET = 2, AF_INET6 = 10, AF_NETLINK = 16, };
 
-pub const SOCKET_KIND: &Names = names! {
+pub(super) const SOCKET_KIND: &Names = names! {
     SOCK_STREAM = 1, SOCK_DGRAM = 2, SOCK_SEQPACKET = 5, SOCK_STREAM_NONBLOCK = 0o4001,
     SOCK_DGRAM_NONBLOCK = 0o4002,
 };
 
-pub const SHUTDOWN: &Names = names! { SHUT_RD = 0, SHUT_WR = 1, SHUT_RDWR = 2, };
+pub(super) const SHUTDOWN: &Names = names! { SHUT_RD = 0, SHUT_WR = 1, SHUT_RDWR = 2, };
 
-pub const EPOLL_CTL: &Names = names! {
+pub(super) const EPOLL_CTL: &Names = names! {
     EPOLL_CTL_ADD = 1, EPOLL_CTL_DEL = 2, EPOLL_CTL_MOD = 3,
 };
 
-pub const FUTEX: &Names = names! {
+pub(super) const FUTEX: &Names = names! {
     FUTEX_WAIT = 0, FUTEX_WAKE = 1, FUTEX_FD = 2, FUTEX_REQUEUE = 3, FUTEX_CMP_REQUEUE = 4,
     FUTEX_WAKE_OP = 5, FUTEX_LOCK_PI = 6, FUTEX_UNLOCK_PI = 7, FUTEX_TRYLOCK_PI = 8,
     FUTEX_WAIT_BITSET = 9, FUTEX_WAKE_BITSET = 10, FUTEX_WAIT_REQUEUE_PI = 11,
@@ -97,31 +98,31 @@ pub const FUTEX: &Names = names! {
     FUTEX_WAIT_REALTIME = 256, FUTEX_WAIT_BITSET_PRIVATE_REALTIME = 393,
 };
 
-pub const CLOCK: &Names = names! {
+pub(super) const CLOCK: &Names = names! {
     CLOCK_REALTIME = 0, CLOCK_MONOTONIC = 1, CLOCK_PROCESS_CPUTIME_ID = 2,
     CLOCK_THREAD_CPUTIME_ID = 3, CLOCK_MONOTONIC_RAW = 4, CLOCK_REALTIME_COARSE = 5,
     CLOCK_MONOTONIC_COARSE = 6, CLOCK_BOOTTIME = 7, CLOCK_REALTIME_ALARM = 8,
     CLOCK_BOOTTIME_ALARM = 9, CLOCK_TAI = 11,
 };
 
-pub const TIMER_ABSTIME: &Names = names! { TIMER_ABSTIME = 1, };
+pub(super) const TIMER_ABSTIME: &Names = names! { TIMER_ABSTIME = 1, };
 
-pub const WAIT: &Names = names! {
+pub(super) const WAIT: &Names = names! {
     WNOHANG = 1, WUNTRACED = 2, WEXITED = 4, WCONTINUED = 8, WNOWAIT = 0x100_0000,
     __WNOTHREAD = 0x2000_0000, __WALL = 0x4000_0000, __WCLONE = 0x8000_0000_u32,
 };
 
-pub const ID_KIND: &Names = names! { P_ALL = 0, P_PID = 1, P_PGID = 2, P_PIDFD = 3, };
+pub(super) const ID_KIND: &Names = names! { P_ALL = 0, P_PID = 1, P_PGID = 2, P_PIDFD = 3, };
 
-pub const PROTECTION: &Names = names! { PROT_READ = 1, PROT_WRITE = 2, PROT_EXEC = 4, };
+pub(super) const PROTECTION: &Names = names! { PROT_READ = 1, PROT_WRITE = 2, PROT_EXEC = 4, };
 
-pub const MAP: &Names = names! {
+pub(super) const MAP: &Names = names! {
     MAP_SHARED = 1, MAP_PRIVATE = 2, MAP_FIXED = 0x10, MAP_ANONYMOUS = 0x20,
     MAP_32BIT = 0x40, MAP_GROWSDOWN = 0x100, MAP_NORESERVE = 0x4000, MAP_POPULATE = 0x8000,
     MAP_STACK = 0x20000, MAP_FIXED_NOREPLACE = 0x10_0000,
 };
 
-pub const MADVISE: &Names = names! {
+pub(super) const MADVISE: &Names = names! {
     MADV_NORMAL = 0, MADV_RANDOM = 1, MADV_SEQUENTIAL = 2, MADV_WILLNEED = 3, MADV_DONTNEED = 4,
     MADV_FREE = 8, MADV_REMOVE = 9, MADV_DONTFORK = 10, MADV_DOFORK = 11, MADV_MERGEABLE = 12,
     MADV_HUGEPAGE = 14, MADV_NOHUGEPAGE = 15, MADV_DONTDUMP = 16, MADV_WIPEONFORK = 18,
@@ -130,33 +131,33 @@ pub const MADVISE: &Names = names! {
     MADV_GUARD_INSTALL = 102, MADV_GUARD_REMOVE = 103,
 };
 
-pub const MREMAP: &Names = names! {
+pub(super) const MREMAP: &Names = names! {
     MREMAP_MAYMOVE = 1, MREMAP_FIXED = 2, MREMAP_DONTUNMAP = 4,
 };
 
-pub const SCHEDULER: &Names = names! {
+pub(super) const SCHEDULER: &Names = names! {
     SCHED_OTHER = 0, SCHED_FIFO = 1, SCHED_RR = 2, SCHED_BATCH = 3, SCHED_IDLE = 5,
     SCHED_DEADLINE = 6, SCHED_RESET_ON_FORK = 0x4000_0000,
 };
 
-pub const PRIORITY_OF: &Names = names! { PRIO_PROCESS = 0, PRIO_PGRP = 1, };
+pub(super) const PRIORITY_OF: &Names = names! { PRIO_PROCESS = 0, PRIO_PGRP = 1, };
 
-pub const SIGNAL_HOW: &Names = names! { SIG_BLOCK = 0, SIG_UNBLOCK = 1, SIG_SETMASK = 2, };
+pub(super) const SIGNAL_HOW: &Names = names! { SIG_BLOCK = 0, SIG_UNBLOCK = 1, SIG_SETMASK = 2, };
 
-pub const SIGNALFD: &Names = names! { SFD_CLOEXEC = 0o2_000_000, SFD_NONBLOCK = 0o4000, };
+pub(super) const SIGNALFD: &Names = names! { SFD_CLOEXEC = 0o2_000_000, SFD_NONBLOCK = 0o4000, };
 
-pub const ACCESS: &Names = names! { X_OK = 1, W_OK = 2, R_OK = 4, };
+pub(super) const ACCESS: &Names = names! { X_OK = 1, W_OK = 2, R_OK = 4, };
 
-pub const AT: &Names = names! {
+pub(super) const AT: &Names = names! {
     AT_SYMLINK_NOFOLLOW = 0x100, AT_EACCESS = 0x200, AT_NO_AUTOMOUNT = 0x800,
     AT_EMPTY_PATH = 0x1000, AT_STATX_FORCE_SYNC = 0x2000,
 };
 
-pub const RUSAGE: &Names = names! {
+pub(super) const RUSAGE: &Names = names! {
     RUSAGE_SELF = 0, RUSAGE_CHILDREN = -1_i32 as u32, RUSAGE_THREAD = 1,
 };
 
-pub const LIMIT: &Names = names! {
+pub(super) const LIMIT: &Names = names! {
     RLIMIT_CPU = 0, RLIMIT_FSIZE = 1, RLIMIT_STACK = 3, RLIMIT_CORE = 4,
     RLIMIT_MEMLOCK = 8, RLIMIT_SIGPENDING = 11, RLIMIT_MSGQUEUE = 12, RLIMIT_NICE = 13,
     RLIMIT_RTPRIO = 14,
@@ -173,12 +174,12 @@ pub const PRCTL: &Names = names! {
     PR_SET_SPECULATION_CTRL = 53, PR_SET_IO_FLUSHER = 57, PR_GET_IO_FLUSHER = 58,
 };
 
-pub const IPC: &Names =
+pub(super) const IPC: &Names =
     names! { IPC_NOWAIT = 0o4000, MSG_NOERROR = 0o10000, MSG_EXCEPT = 0o20000, };
 
-pub const IO_PRIORITY_OF: &Names = names! { IOPRIO_WHO_PROCESS = 1, IOPRIO_WHO_PGRP = 2, };
+pub(super) const IO_PRIORITY_OF: &Names = names! { IOPRIO_WHO_PROCESS = 1, IOPRIO_WHO_PGRP = 2, };
 
-pub const UNSHARE: &Names = names! {
+pub(super) const UNSHARE: &Names = names! {
     CLONE_FS = 0x200, CLONE_FILES = 0x400, CLONE_VM = 0x100, CLONE_SIGHAND = 0x800,
     CLONE_THREAD = 0x10000, CLONE_SYSVSEM = 0x40000, CLONE_NEWUTS = 0x0400_0000,
     CLONE_NEWIPC = 0x0800_0000, CLONE_NEWUSER = 0x1000_0000,
@@ -192,16 +193,16 @@ pub const CLONE: &Names = names! {
     CLONE_IO = 0x8000_0000_u32,
 };
 
-pub const SECCOMP: &Names = names! {
+pub(super) const SECCOMP: &Names = names! {
     SECCOMP_SET_MODE_STRICT = 0, SECCOMP_SET_MODE_FILTER = 1, SECCOMP_GET_ACTION_AVAIL = 2,
     SECCOMP_GET_NOTIF_SIZES = 3,
 };
 
-pub const MEMORY_POLICY: &Names = names! {
+pub(super) const MEMORY_POLICY: &Names = names! {
     MPOL_DEFAULT = 0, MPOL_PREFERRED = 1, MPOL_BIND = 2, MPOL_INTERLEAVE = 3, MPOL_LOCAL = 4,
 };
 
-pub const ENTER: &Names = names! {
+pub(super) const ENTER: &Names = names! {
     IORING_ENTER_GETEVENTS = 1, IORING_ENTER_SQ_WAKEUP = 2, IORING_ENTER_SQ_WAIT = 4,
     IORING_ENTER_EXT_ARG = 8,
 };

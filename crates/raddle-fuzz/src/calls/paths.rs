@@ -6,7 +6,7 @@ use super::{Answer, Spec, kinds, names};
 const MODE: super::Argument = Int(&[0o600, 0, 0o777, -1]);
 const STAT: super::Argument = OutAny(144);
 
-pub const CALLS: &[Spec] = &[
+pub(super) const CALLS: &[Spec] = &[
     Spec::new("open", libc::SYS_open, &[Path, Flags(names::OPEN), MODE]).int(),
     Spec::new(
         "openat",

@@ -11,7 +11,7 @@ const SET: super::Argument = In(structures::descriptor_set);
 const NUMBER: super::Argument = Int(&[16, 24, 64, 0, 1024, 1025, -1]);
 const LIMIT_OUT: super::Argument = Any(16, structures::time_limit);
 
-pub const CALLS: &[Spec] = &[
+pub(super) const CALLS: &[Spec] = &[
     Spec::of(
         kinds::READABLE,
         "poll",

@@ -4,7 +4,7 @@ use super::Argument::{Any, Descriptor, Flags, Folder, In, Int, OneOf, Out, OutAn
 use super::{Answer, Spec, kinds, names};
 use crate::generate::structures;
 
-pub const CALLS: &[Spec] = &[
+pub(super) const CALLS: &[Spec] = &[
     Spec::new("fork", libc::SYS_fork, &[])
         .int()
         .answers(Answer::Fork),

@@ -6,7 +6,7 @@ use crate::generate::structures;
 
 const PARAMETER: super::Argument = In(structures::scheduling_parameter);
 
-pub const CALLS: &[Spec] = &[
+pub(super) const CALLS: &[Spec] = &[
     Spec::new("sched_yield", libc::SYS_sched_yield, &[]).int(),
     Spec::new(
         "sched_getaffinity",

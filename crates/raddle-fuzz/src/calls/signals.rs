@@ -12,7 +12,7 @@ const BYTES: super::Argument = Long(&[8, 8, 8, 8, 0, 4, 16, 128]);
 const INFORMATION: super::Argument = In(structures::signal_information);
 const TIMER: super::Argument = Made(structures::timer);
 
-pub const CALLS: &[Spec] = &[
+pub(super) const CALLS: &[Spec] = &[
     Spec::new(
         "rt_sigaction",
         libc::SYS_rt_sigaction,

@@ -11,7 +11,7 @@ const NAME: super::Argument = In(structures::socket_name);
 const NAME_LENGTH: super::Argument = Int(&[16, 110, 2, 0, 3, 128, 129, -1]);
 const COUNT: super::Argument = Int(&[1, 2, 3, 0, 1025, -1]);
 
-pub const CALLS: &[Spec] = &[
+pub(super) const CALLS: &[Spec] = &[
     Spec::of(
         kinds::SOCKETS,
         "recvfrom",

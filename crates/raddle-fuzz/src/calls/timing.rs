@@ -6,7 +6,7 @@ use crate::generate::structures;
 
 const REMAINING: super::Argument = Any(32, structures::room_for_name);
 
-pub const CALLS: &[Spec] = &[
+pub(super) const CALLS: &[Spec] = &[
     Spec::new(
         "nanosleep",
         libc::SYS_nanosleep,

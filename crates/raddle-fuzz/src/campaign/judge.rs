@@ -20,19 +20,19 @@ const MORE_REPEATS: usize = 12;
 /// threads get the CPU late.
 const DELAYED_REPEATS: usize = 60;
 
-pub struct Judge<'a> {
+pub(super) struct Judge<'a> {
     pub runner: &'a Runner,
     pub explanations: &'a Explanations,
 }
 
 /// How many of the traces differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Share {
+pub(super) enum Share {
     Some,
     All,
 }
 
-pub enum Verdict {
+pub(super) enum Verdict {
     /// All native traces are the same, which is here, and some of the others differ.
     Different(Difference, Share, Box<Trace>),
     Explained(usize),
@@ -46,7 +46,7 @@ pub enum Verdict {
 }
 
 impl Judge<'_> {
-    pub fn compare(&self, case: &Case, native: &Trace, other: &Trace) -> Outcome {
+    pub(super) fn compare(&self, case: &Case, native: &Trace, other: &Trace) -> Outcome {
         other.compare(native, case, self.explanations)
     }
 
@@ -54,7 +54,7 @@ impl Judge<'_> {
     ///
     /// # Errors
     /// An executor that doesn't run.
-    pub fn verdicts(
+    pub(super) fn verdicts(
         &self,
         suspects: &[(String, Case)],
         mode: Mode,

@@ -39,21 +39,21 @@ pub struct Pace {
 }
 
 /// For the first look.
-pub const FAST: Pace = Pace {
+pub(super) const FAST: Pace = Pace {
     slots: 16,
     limit_ms: 100,
     delays: None,
 };
 
 /// For repetitions.
-pub const PATIENT: Pace = Pace {
+pub(super) const PATIENT: Pace = Pace {
     slots: 10,
     limit_ms: 400,
     delays: None,
 };
 
 /// For differences that may come from timing alone.
-pub const DELAYED: Pace = Pace {
+pub(super) const DELAYED: Pace = Pace {
     slots: 16,
     limit_ms: 400,
     delays: Some(1),

@@ -14,7 +14,7 @@ use super::trace::{Difference, Trace};
 use crate::case::{Case, listing, to_text};
 
 /// Differences of one class.
-pub struct Found {
+pub(super) struct Found {
     pub count: u64,
     /// The first of them.
     pub id: String,

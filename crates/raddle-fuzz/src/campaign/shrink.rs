@@ -43,7 +43,12 @@ enum Edit {
 ///
 /// # Errors
 /// An executor that doesn't run.
-pub fn shrink(judge: &Judge, case: &Case, mode: Mode, difference: &Difference) -> Result<Case> {
+pub(super) fn shrink(
+    judge: &Judge,
+    case: &Case,
+    mode: Mode,
+    difference: &Difference,
+) -> Result<Case> {
     let class = difference.class(case);
     let mut best = case.clone();
     for _ in 0..ROUNDS {

@@ -64,9 +64,10 @@ pub fn to_text(case: &Case) -> String {
         text.push('\n');
     }
     for handler in &case.handlers {
-        let _ = match handler.ignore {
-            true => writeln!(text, "ignore {}", handler.signal),
-            false => writeln!(text, "handler {} {:#x}", handler.signal, handler.flags),
+        let _ = if handler.ignore {
+            writeln!(text, "ignore {}", handler.signal)
+        } else {
+            writeln!(text, "handler {} {:#x}", handler.signal, handler.flags)
         };
     }
     for step in &case.steps {

@@ -7,11 +7,11 @@ use super::prepare::{self, slot};
 use super::{sites, starts, system};
 use crate::case::{CHILDREN, LAST_THREAD, Value};
 
-pub const THREADS: usize = LAST_THREAD as usize + 1;
+pub(super) const THREADS: usize = LAST_THREAD as usize + 1;
 
 /// The knowledge that the threads of a case share. Written by the main thread, but for `done`,
 /// `gone` and an agent's own ids and results.
-pub struct Board {
+pub(super) struct Board {
     /// The number of the post << 8 | the step's index; a futex.
     pub post: AtomicU32,
     /// Agents that have done the posted work; a futex.
@@ -29,7 +29,7 @@ pub struct Board {
     pub extras: AtomicUsize,
 }
 
-pub static BOARD: Board = Board {
+pub(super) static BOARD: Board = Board {
     post: AtomicU32::new(0),
     done: AtomicU32::new(0),
     called_ns: AtomicU64::new(0),
@@ -44,7 +44,7 @@ pub static BOARD: Board = Board {
 };
 
 /// Notes the id of a thread that the case itself has made: the calling one.
-pub fn note_extra_thread() {
+pub(super) fn note_extra_thread() {
     let index = BOARD.extras.fetch_add(1, SeqCst);
     if let Some(word) = BOARD.extra.get(index) {
         word.store(system(libc::SYS_gettid, [0; 6]) as i32, SeqCst);
@@ -52,15 +52,15 @@ pub fn note_extra_thread() {
 }
 
 /// Names of numbers that differ from run to run.
-pub struct Names;
+pub(super) struct Names;
 
-pub const fn names() -> Names {
+pub(super) const fn names() -> Names {
     Names
 }
 
 impl Names {
     /// The name of a process or thread id.
-    pub fn of_id(&self, id: u32) -> Option<&'static str> {
+    pub(super) fn of_id(&self, id: u32) -> Option<&'static str> {
         const THREAD_NAMES: [&str; THREADS] = ["pid", "tid:a1", "tid:a2", "tid:a3"];
         const CHILD_NAMES: [&str; CHILDREN as usize] = ["child:0", "child:1", "child:2", "child:3"];
         let id = id.cast_signed();
@@ -81,7 +81,7 @@ impl Names {
             .map(|index| THREAD_NAMES[index])
     }
 
-    pub fn of_address(&self, address: u64) -> Option<&'static str> {
+    pub(super) fn of_address(&self, address: u64) -> Option<&'static str> {
         if address == prepare::handler_address() as u64 {
             Some("handler")
         } else if address == sites::restorer() as u64 {
@@ -93,7 +93,7 @@ impl Names {
 }
 
 /// The present number of a value.
-pub fn resolve(value: Value) -> u64 {
+pub(super) fn resolve(value: Value) -> u64 {
     let id = |word: &AtomicI32| i64::from(word.load(Relaxed)).cast_unsigned();
     match value {
         Value::Int(number) => number,
@@ -129,7 +129,7 @@ pub fn resolve(value: Value) -> u64 {
 const FUTEX_WAIT_PRIVATE: usize = 128;
 const FUTEX_WAKE_PRIVATE: usize = 129;
 
-pub fn wait_while(word: &AtomicU32, value: u32) {
+pub(super) fn wait_while(word: &AtomicU32, value: u32) {
     let address = word.as_ptr().expose_provenance();
     system(
         libc::SYS_futex,
@@ -137,7 +137,7 @@ pub fn wait_while(word: &AtomicU32, value: u32) {
     );
 }
 
-pub fn wake(word: &AtomicU32) {
+pub(super) fn wake(word: &AtomicU32) {
     let address = word.as_ptr().expose_provenance();
     system(
         libc::SYS_futex,
@@ -146,18 +146,18 @@ pub fn wake(word: &AtomicU32) {
 }
 
 /// Sleeps `ns`; handlers that run meanwhile don't shorten it.
-pub fn sleep(ns: i64) {
+pub(super) fn sleep(ns: i64) {
     let mut time = [ns / 1_000_000_000, ns % 1_000_000_000];
     let address = time.as_mut_ptr().expose_provenance();
     while system(libc::SYS_nanosleep, [address, address, 0, 0, 0, 0]) == -(libc::EINTR as isize) {}
 }
 
-pub fn now_ns() -> u64 {
+pub(super) fn now_ns() -> u64 {
     let time = clock(libc::CLOCK_MONOTONIC);
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-pub fn clock(clock: i32) -> libc::timespec {
+pub(super) fn clock(clock: i32) -> libc::timespec {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -20,7 +20,7 @@ const NEW_THREAD_NS: i64 = 3_000_000;
 static FUNCTIONS: OnceLock<Vec<(&'static str, usize)>> = OnceLock::new();
 
 /// Finds libc's functions; before any case.
-pub fn find_functions() {
+pub(super) fn find_functions() {
     let find = |name: &'static str| {
         let text = CString::new(name).unwrap_or_default();
         // SAFETY: a live string.
@@ -41,7 +41,7 @@ fn function(name: &str) -> usize {
 
 /// The role of a call.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Of {
+pub(super) enum Of {
     /// The step's own: its events count from here.
     Step,
     Event,
@@ -49,7 +49,7 @@ pub enum Of {
 }
 
 /// Makes a call and writes its result.
-pub fn perform(call: &Call, index: usize, of: Of) -> i64 {
+pub(super) fn perform(call: &Call, index: usize, of: Of) -> i64 {
     let (slot, me) = (slot(), agent());
     let mut arguments = [0; 6];
     for (to, &value) in arguments.iter_mut().zip(&call.arguments) {

@@ -17,7 +17,7 @@ const LENGTHS_MS: &[i64] = &[1, 3, 7, 13, 25];
 
 /// Where an agent may be delayed.
 #[derive(Clone, Copy)]
-pub enum Point {
+pub(super) enum Point {
     BeforeCall,
     AfterCall,
     BeforeLook,
@@ -25,12 +25,12 @@ pub enum Point {
 }
 
 /// Delays the case of this process by a seed.
-pub fn begin(seed: u64) {
+pub(super) fn begin(seed: u64) {
     SEED.store(seed, Relaxed);
 }
 
 /// Delays the calling agent, perhaps.
-pub fn at(point: Point, agent: u8, step: usize) {
+pub(super) fn at(point: Point, agent: u8, step: usize) {
     let seed = SEED.load(Relaxed);
     if seed == 0 {
         return;
@@ -43,7 +43,7 @@ pub fn at(point: Point, agent: u8, step: usize) {
 }
 
 /// The seed of a case's delays, from its server's seed and its name; never 0.
-pub fn seed_of(seed: u64, id: &str) -> u64 {
+pub(super) fn seed_of(seed: u64, id: &str) -> u64 {
     let mixed = id.bytes().fold(seed, |mixed, byte| {
         (mixed ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
     });

@@ -10,7 +10,7 @@ use crate::case::{Case, Kind, MAIN, Resource, State};
 const READ_SIGNALS: u64 = 1 << 9 | 1 << 34;
 
 /// Makes all descriptors; the trace says of each whether it could be made.
-pub fn make(case: &Case, slot: &Slot) {
+pub(super) fn make(case: &Case, slot: &Slot) {
     make_all(case, slot);
     connect(case);
 }
@@ -20,9 +20,10 @@ fn make_all(case: &Case, slot: &Slot) {
         let made = make_one(resource);
         let error = std::io::Error::last_os_error().raw_os_error().unwrap_or(0);
         let line = Line::new().text("open ").text(resource.kind.word());
-        match made {
-            true => line.write(slot, MAIN),
-            false => line.text(" failed ").number(error.into()).write(slot, MAIN),
+        if made {
+            line.write(slot, MAIN)
+        } else {
+            line.text(" failed ").number(error.into()).write(slot, MAIN)
         }
     }
 }

@@ -31,7 +31,7 @@ const CHILD_DELAY_NS: i64 = 10_000_000;
 static CASE: OnceLock<Case> = OnceLock::new();
 
 /// Performs a case in this process, which ends with it. `patched` says that the runtime is here.
-pub fn run(case: Case, slot: &'static Slot, patched: bool) -> ! {
+pub(super) fn run(case: Case, slot: &'static Slot, patched: bool) -> ! {
     let case = CASE.get_or_init(|| case);
     BOARD
         .pid
@@ -234,7 +234,7 @@ fn post(index: u32) {
     wake(&BOARD.post);
 }
 
-pub fn count_as_done() {
+pub(super) fn count_as_done() {
     BOARD.done.fetch_add(1, SeqCst);
     wake(&BOARD.done);
 }
@@ -307,7 +307,7 @@ fn unsteady(step: &Step) -> Vec<Unsteady> {
 }
 
 /// The number of the child that a step makes: forks are counted as they stand in the case.
-pub fn child_index(index: usize) -> u8 {
+pub(super) fn child_index(index: usize) -> u8 {
     let case = CASE.get().expect("the case is known");
     let before = case.steps[..index].iter();
     let forks = before.filter(|step| step.call.spec.answer == Answer::Fork);
@@ -315,7 +315,7 @@ pub fn child_index(index: usize) -> u8 {
 }
 
 /// The life of a child.
-pub fn child(index: usize) -> ! {
+pub(super) fn child(index: usize) -> ! {
     let child = child_index(index);
     let me = FIRST_CHILD + child;
     become_agent(me);

@@ -19,23 +19,23 @@ thread_local! {
 }
 
 /// The agent that runs on the calling thread.
-pub fn agent() -> u8 {
+pub(super) fn agent() -> u8 {
     AGENT.get()
 }
 
-pub fn become_agent(agent: u8) {
+pub(super) fn become_agent(agent: u8) {
     AGENT.set(agent);
 }
 
 /// The slot of the running case; handlers write there.
 static SLOT: std::sync::OnceLock<&'static Slot> = std::sync::OnceLock::new();
 
-pub fn slot() -> &'static Slot {
+pub(super) fn slot() -> &'static Slot {
     SLOT.get().expect("a case is running")
 }
 
 /// Prepares the process for its case.
-pub fn prepare(case: &Case, slot: &'static Slot) {
+pub(super) fn prepare(case: &Case, slot: &'static Slot) {
     let _ = SLOT.set(slot);
     map_memory(needs_files(case));
     if needs_files(case) {
@@ -112,7 +112,7 @@ fn fill_pattern(page: u8) {
 }
 
 /// A pointer to a place in mapped memory.
-pub fn pointer(place: Place) -> *mut u8 {
+pub(super) fn pointer(place: Place) -> *mut u8 {
     std::ptr::with_exposed_provenance_mut(place.address() as usize)
 }
 
@@ -306,19 +306,19 @@ fn install(signal: u8, flags: u64, ignore: bool) {
 }
 
 /// Blocks every signal but those that libc uses itself.
-pub fn block_signals() {
+pub(super) fn block_signals() {
     const CANCEL: u64 = 1 << 31;
     const SET_IDS: u64 = 1 << 32;
     set_mask(!(CANCEL | SET_IDS));
 }
 
-pub fn set_mask(mask: u64) {
+pub(super) fn set_mask(mask: u64) {
     let address = (&raw const mask).expose_provenance();
     system(libc::SYS_rt_sigprocmask, [2, address, 0, 8, 0, 0]);
 }
 
 /// The address of the handler of all signals.
-pub fn handler_address() -> usize {
+pub(super) fn handler_address() -> usize {
     (on_signal as *const ()).addr()
 }
 
@@ -376,6 +376,6 @@ extern "C" fn on_signal(
 }
 
 /// The agent is a child of the case.
-pub fn is_child(agent: u8) -> bool {
+pub(super) fn is_child(agent: u8) -> bool {
     agent >= FIRST_CHILD
 }

@@ -38,9 +38,9 @@ const HUNGRY: u64 = 8;
 const CASE_LIMIT_NS: u64 = 20_000_000_000;
 
 /// A line of a results file that begins a case's result.
-pub const RESULT_HEAD: &str = "== ";
+pub(super) const RESULT_HEAD: &str = "== ";
 /// A line of a file of cases that begins a case.
-pub const CASE_HEAD: &str = "== ";
+pub(super) const CASE_HEAD: &str = "== ";
 
 /// A case that runs.
 struct Running {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use crate::case::{CHILDREN, FIRST_CHILD, agent_name};
 
 /// Agents that have a trace: threads, and children behind them.
-pub const AGENTS: usize = (FIRST_CHILD + CHILDREN) as usize;
+pub(super) const AGENTS: usize = (FIRST_CHILD + CHILDREN) as usize;
 
 const TRACE_BYTES: usize = 48 << 10;
 
@@ -20,7 +20,7 @@ struct Trace {
 
 /// The memory that one case and the server share. All zeros is its first state.
 #[repr(C)]
-pub struct Slot {
+pub(super) struct Slot {
     /// When the main agent began its present step, in nanoseconds of the monotonic clock; 0 before
     /// the first. Written by the case, read by the server.
     pub busy_since: AtomicU64,
@@ -47,7 +47,7 @@ impl Slot {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn many(count: usize) -> std::io::Result<&'static [Slot]> {
+    pub(super) fn many(count: usize) -> std::io::Result<&'static [Slot]> {
         let bytes = count * size_of::<Slot>();
         let protection = libc::PROT_READ | libc::PROT_WRITE;
         let flags = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
@@ -61,7 +61,7 @@ impl Slot {
     }
 
     /// Resets the slot to its first state.
-    pub fn clear(&self) {
+    pub(super) fn clear(&self) {
         self.busy_since.store(0, Ordering::Relaxed);
         self.events_ms.store(0, Ordering::Relaxed);
         self.queue.store(0, Ordering::Relaxed);
@@ -79,7 +79,7 @@ impl Slot {
 
     /// Adds a line to an agent's trace. Any instruction may be interrupted by a handler that adds
     /// lines of its own; a full trace stays as it is.
-    pub fn write(&self, agent: u8, line: &Line) {
+    pub(super) fn write(&self, agent: u8, line: &Line) {
         let trace = &self.traces[agent as usize];
         let text = line.bytes();
         let at = trace.len.fetch_add(text.len(), Ordering::Relaxed);
@@ -91,7 +91,7 @@ impl Slot {
     }
 
     /// All traces, each line with its agent's name before it.
-    pub fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let mut text = String::new();
         for (agent, trace) in self.traces.iter().enumerate() {
             let len = trace.len.load(Ordering::Relaxed).min(TRACE_BYTES);
@@ -110,20 +110,20 @@ impl Slot {
 }
 
 /// A line that is being written, without memory of its own: handlers write lines.
-pub struct Line {
+pub(super) struct Line {
     bytes: [u8; 224],
     len: usize,
 }
 
 impl Line {
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self {
             bytes: [0; 224],
             len: 0,
         }
     }
 
-    pub fn text(mut self, text: &str) -> Self {
+    pub(super) fn text(mut self, text: &str) -> Self {
         for &byte in text.as_bytes() {
             // The last byte is the line's end.
             if self.len < self.bytes.len() - 1 {
@@ -135,12 +135,12 @@ impl Line {
     }
 
     /// A decimal number.
-    pub fn number(self, number: i64) -> Self {
+    pub(super) fn number(self, number: i64) -> Self {
         let line = if number < 0 { self.text("-") } else { self };
         line.digits(number.unsigned_abs(), 10)
     }
 
-    pub fn hex(self, number: u64) -> Self {
+    pub(super) fn hex(self, number: u64) -> Self {
         self.text("0x").digits(number, 16)
     }
 
@@ -170,7 +170,7 @@ impl Line {
     }
 
     /// Writes the line, with its end.
-    pub fn write(mut self, slot: &Slot, agent: u8) {
+    pub(super) fn write(mut self, slot: &Slot, agent: u8) {
         self.bytes[self.len] = b'\n';
         self.len += 1;
         slot.write(agent, &self);

@@ -9,7 +9,7 @@ use std::arch::global_asm;
 /// Registers after a call; the patterns are those that were there before it.
 #[repr(C, align(16))]
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Registers {
+pub(super) struct Registers {
     pub result: u64,
     rbx: u64,
     rbp: u64,
@@ -93,7 +93,7 @@ impl Registers {
 
     /// The names of registers that changed. Vector registers count only if the site's function uses
     /// them: a function without them may change them like any other function.
-    pub fn changed(
+    pub(super) fn changed(
         &self,
         arguments: &[u64; 6],
         with_vectors: bool,
@@ -131,7 +131,7 @@ impl Registers {
 ///
 /// # Safety
 /// The call must not change memory that Rust relies on, nor return twice into one memory.
-pub unsafe fn call(site: usize, number: u32, arguments: &[u64; 6]) -> Registers {
+pub(super) unsafe fn call(site: usize, number: u32, arguments: &[u64; 6]) -> Registers {
     let mut registers = Registers::empty();
     // SAFETY: the caller's promise; the structure is live and has the layout that the code fills.
     unsafe { fuzz_call(site, number.into(), arguments, &mut registers) };
@@ -139,7 +139,7 @@ pub unsafe fn call(site: usize, number: u32, arguments: &[u64; 6]) -> Registers 
 }
 
 /// Returns true if a jump stands where the program has an instruction of its own.
-pub fn are_patched() -> bool {
+pub(super) fn are_patched() -> bool {
     const MOVE_TO_EAX: u8 = 0xb8;
     let [site, _] = constant_sites(libc::SYS_read as u32).expect("a site");
     let code = std::ptr::with_exposed_provenance::<u8>(site);
@@ -148,17 +148,17 @@ pub fn are_patched() -> bool {
 }
 
 /// The site with a computed number.
-pub fn register_site() -> usize {
+pub(super) fn register_site() -> usize {
     (fuzz_site_register as *const ()).addr()
 }
 
 /// The site for clones: a child without memory of its own ends right there.
-pub fn clone_site() -> usize {
+pub(super) fn clone_site() -> usize {
     (fuzz_site_clone as *const ()).addr()
 }
 
 /// The function by which handlers return to the kernel.
-pub fn restorer() -> usize {
+pub(super) fn restorer() -> usize {
     (fuzz_restorer as *const ()).addr()
 }
 
@@ -366,7 +366,7 @@ unsafe extern "C" {
 }
 
 /// The sites with that number: one in a function without vector registers, one in another.
-pub fn constant_sites(number: u32) -> Option<[usize; 2]> {
+pub(super) fn constant_sites(number: u32) -> Option<[usize; 2]> {
     let mut row = &raw const fuzz_table;
     loop {
         // SAFETY: the table goes on until the row of -1.

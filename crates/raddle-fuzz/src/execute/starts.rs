@@ -34,7 +34,7 @@ unsafe extern "C-unwind" {
 }
 
 /// The address of a function.
-pub fn function(index: u8) -> usize {
+pub(super) fn function(index: u8) -> usize {
     (FUNCTIONS[usize::from(index)] as *const ()).addr()
 }
 

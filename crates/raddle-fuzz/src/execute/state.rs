@@ -13,7 +13,7 @@ const LAST: usize = 40;
 const FULL_PIPE: u64 = 0x1_0000;
 
 /// The file for the report of a program that a case has started.
-pub const AFTER_EXEC: &str = "after-exec";
+pub(super) const AFTER_EXEC: &str = "after-exec";
 
 /// Describes the calling process, which a case has started, in a file of the current folder.
 ///
@@ -37,7 +37,7 @@ pub fn describe() -> std::io::Result<()> {
 }
 
 /// Writes the state of the calling thread.
-pub fn of_thread(slot: &Slot, agent: u8) {
+pub(super) fn of_thread(slot: &Slot, agent: u8) {
     let mut mask = 0_u64;
     let mut pending = 0_u64;
     let address = |word: &mut u64| std::ptr::from_mut(word).expose_provenance();
@@ -86,7 +86,7 @@ pub fn of_thread(slot: &Slot, agent: u8) {
 }
 
 /// Writes the state of libc's objects, as calls tell it. Locks that are free are taken.
-pub fn of_objects(slot: &Slot) {
+pub(super) fn of_objects(slot: &Slot) {
     let at = |offset| prepare::pointer(Place::new(Page::WORDS, offset));
     for (index, &offset) in objects::MUTEXES.iter().enumerate() {
         // SAFETY: a mutex of the case's.
@@ -110,7 +110,7 @@ pub fn of_objects(slot: &Slot) {
 }
 
 /// Writes the state of the process.
-pub fn of_process(slot: &Slot, case: &Case) {
+pub(super) fn of_process(slot: &Slot, case: &Case) {
     for descriptor in FIRST..=LAST {
         of_descriptor(slot, descriptor);
     }

@@ -31,7 +31,7 @@ struct Copy {
 }
 
 /// The memory before a step, and room for what it is afterwards.
-pub struct Watch {
+pub(super) struct Watch {
     old: Copy,
     new: Copy,
     /// The beginning of the watched part of each thread's stack.
@@ -39,7 +39,7 @@ pub struct Watch {
 }
 
 /// A range with a content that differs from run to run.
-pub type Unsteady = (u64, u64);
+pub(super) type Unsteady = (u64, u64);
 
 impl Copy {
     fn new(pages: usize) -> Self {
@@ -56,7 +56,7 @@ impl Copy {
 
 impl Watch {
     /// Remembers the memory as it is; each thread uses one of these pages of its stack.
-    pub fn start(stacks: &[usize]) -> Self {
+    pub(super) fn start(stacks: &[usize]) -> Self {
         let pages = PAGES + stacks.len() * STACK_PAGES as usize;
         let begin = |&page: &usize| page.wrapping_add_signed(STACK_WINDOW as isize);
         let mut watch = Self {
@@ -70,7 +70,7 @@ impl Watch {
     }
 
     /// Watches nothing: for children, because their memory is no part of a trace.
-    pub fn none() -> Self {
+    pub(super) fn none() -> Self {
         Self {
             old: Copy::new(0),
             new: Copy::new(0),
@@ -79,7 +79,7 @@ impl Watch {
     }
 
     /// Takes over the bytes that the executor itself stored.
-    pub fn note(&mut self, at: Place, bytes: &[u8]) {
+    pub(super) fn note(&mut self, at: Place, bytes: &[u8]) {
         let from = (at.address() - BASE) as usize;
         if let Some(to) = self.old.bytes.get_mut(from..from + bytes.len()) {
             to.copy_from_slice(bytes);
@@ -119,7 +119,13 @@ impl Watch {
     }
 
     /// Writes the changes since the last time.
-    pub fn compare(&mut self, slot: &Slot, step: usize, unsteady: &[Unsteady], names: &Names) {
+    pub(super) fn compare(
+        &mut self,
+        slot: &Slot,
+        step: usize,
+        unsteady: &[Unsteady],
+        names: &Names,
+    ) {
         self.read();
         for page in 0..self.new.readable.len() {
             let line = page_line(step, page);

@@ -26,9 +26,10 @@ pub const INSIDES: [std::ops::Range<usize>; 2] = [0..0x400, 0x500..0x800];
 
 fn one(maker: &mut Maker, offsets: &[i32]) -> Value {
     // Two agents meet at an object only if there are few.
-    let index = match maker.random.chance(60) {
-        true => 0,
-        false => maker.random.below(offsets.len() as u64) as usize,
+    let index = if maker.random.chance(60) {
+        0
+    } else {
+        maker.random.below(offsets.len() as u64) as usize
     };
     Value::Place(Place::new(Page::WORDS, offsets[index]))
 }

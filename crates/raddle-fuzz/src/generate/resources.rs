@@ -28,9 +28,10 @@ pub(super) fn make(maker: &mut Maker, specs: &[&'static Spec]) {
     kinds.truncate(MOST);
     let mut number = FIRST_NUMBER;
     for kind in kinds {
-        let numbers = match is_pair(kind) {
-            true => [number, number + 1],
-            false => [number, 0],
+        let numbers = if is_pair(kind) {
+            [number, number + 1]
+        } else {
+            [number, 0]
         };
         number += 2;
         let state = states(kind)

@@ -14,7 +14,7 @@ use raddle_sched::sync::{AtomicPtr, Ordering};
 /// Slots of the first bucket, and the number put into use at a time: neighbours on a cache line
 /// then mostly belong to the same thread.
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
-pub const FIRST: usize = 64;
+pub(super) const FIRST: usize = 64;
 #[cfg(any(raddle_loom, raddle_shuttle))]
 pub const FIRST: usize = 2;
 
@@ -22,7 +22,7 @@ pub const FIRST: usize = 2;
 /// used.
 const BUCKETS: usize = (super::MAX_SLOTS / FIRST).ilog2() as usize;
 
-pub struct Buckets([AtomicPtr<Slot>; BUCKETS]);
+pub(super) struct Buckets([AtomicPtr<Slot>; BUCKETS]);
 
 /// Returns the bucket of a slot, and its place there.
 #[inline(always)]
@@ -41,10 +41,10 @@ fn layout(bucket: usize) -> Option<Layout> {
 
 impl Buckets {
     /// The first number that no bucket holds.
-    pub const END: usize = FIRST * ((1 << BUCKETS) - 1);
+    pub(super) const END: usize = FIRST * ((1 << BUCKETS) - 1);
 
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self([const { AtomicPtr::new(null_mut()) }; BUCKETS])
     }
 
@@ -55,7 +55,7 @@ impl Buckets {
 
     /// Returns a slot, if there is memory for it.
     #[inline(always)]
-    pub fn get(&self, number: usize) -> Option<&Slot> {
+    pub(super) fn get(&self, number: usize) -> Option<&Slot> {
         let (bucket, at) = place(number);
         let slots = self.0.get(bucket)?.load(Ordering::Acquire);
         if slots.is_null() {
@@ -66,7 +66,7 @@ impl Buckets {
     }
 
     /// Ensures that there is memory for a slot.
-    pub fn grow<H: Host>(&self, number: usize, host: &H) -> Result<(), InsertError> {
+    pub(super) fn grow<H: Host>(&self, number: usize, host: &H) -> Result<(), InsertError> {
         let (bucket, _) = place(number);
         let home = self.0.get(bucket).ok_or(InsertError::Full)?;
         if !home.load(Ordering::Acquire).is_null() {
@@ -95,7 +95,7 @@ impl Buckets {
     ///
     /// # Safety
     /// No thread may use the table at the same time or afterwards.
-    pub unsafe fn release<H: Host>(&self, host: &H) {
+    pub(super) unsafe fn release<H: Host>(&self, host: &H) {
         for (bucket, home) in self.0.iter().enumerate() {
             if let Some(slots) = NonNull::new(home.load(Ordering::Acquire)) {
                 // SAFETY: `grow` put it there, and the caller is alone.

@@ -89,11 +89,11 @@ fn next_tag(head: u64) -> u64 {
     (head & !NUMBER).wrapping_add(1 << NUMBER_BITS)
 }
 
-pub struct FreeList([Stack; STACKS]);
+pub(super) struct FreeList([Stack; STACKS]);
 
 impl FreeList {
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self([const { Stack::new() }; STACKS])
     }
 
@@ -109,13 +109,13 @@ impl FreeList {
 
     /// Frees a chain of slots that only the caller uses.
     #[inline(always)]
-    pub fn push(&self, slots: &Buckets, hint: usize, first: usize, last: usize) {
+    pub(super) fn push(&self, slots: &Buckets, hint: usize, first: usize, last: usize) {
         self.stack(hint).push(slots, first, last);
     }
 
     /// Takes a slot.
     #[inline(always)]
-    pub fn pop(&self, slots: &Buckets, hint: usize) -> Option<usize> {
+    pub(super) fn pop(&self, slots: &Buckets, hint: usize) -> Option<usize> {
         let own = self.stack(hint);
         own.pop(slots).or_else(|| self.pop_elsewhere(slots, own))
     }

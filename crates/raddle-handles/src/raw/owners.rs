@@ -72,11 +72,11 @@ impl Owner {
     }
 }
 
-pub struct Owners([AtomicU32; OWNERS]);
+pub(super) struct Owners([AtomicU32; OWNERS]);
 
 impl Owners {
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self([const { AtomicU32::new(0) }; OWNERS])
     }
 
@@ -85,7 +85,7 @@ impl Owners {
         Self(core::array::from_fn(|_| AtomicU32::new(0)))
     }
 
-    pub fn add(&self) -> Result<Owner, OwnerError> {
+    pub(super) fn add(&self) -> Result<Owner, OwnerError> {
         let claimed = self.0.iter().enumerate().find_map(|(at, place)| {
             let generation = place.load(Ordering::Relaxed);
             let usable = generation % 2 == 0 && generation < LAST;
@@ -104,7 +104,7 @@ impl Owners {
     }
 
     #[inline(always)]
-    pub fn is_alive(&self, owner: Owner) -> bool {
+    pub(super) fn is_alive(&self, owner: Owner) -> bool {
         let (at, generation) = owner.parts();
         owner == Owner::NOBODY
             || (generation % 2 == 1
@@ -114,7 +114,7 @@ impl Owners {
                     .is_some_and(|place| place.load(Ordering::Acquire) == generation))
     }
 
-    pub fn end(&self, owner: Owner) -> Result<(), OwnerError> {
+    pub(super) fn end(&self, owner: Owner) -> Result<(), OwnerError> {
         let (at, generation) = owner.parts();
         let place = self.0.get(at).filter(|_| generation % 2 == 1);
         let place = place.ok_or(OwnerError::Expired)?;

@@ -26,8 +26,8 @@ use raddle_sched::sync::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Bits of a generation. At 20 million reuses a second a slot lasts for an hour; then it is not
 /// used again, because a generation never comes back.
-pub const GENERATION_BITS: u32 = 36;
-pub const LAST_GENERATION: u64 = (1 << GENERATION_BITS) - 1;
+pub(super) const GENERATION_BITS: u32 = 36;
+pub(super) const LAST_GENERATION: u64 = (1 << GENERATION_BITS) - 1;
 
 const GENERATION: u32 = 64 - GENERATION_BITS;
 const HOLD: u64 = 1 << 6;
@@ -40,14 +40,14 @@ const OCCUPIED: u64 = 1;
 
 /// A value of the state word.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct State(u64);
+pub(super) struct State(u64);
 
 impl State {
-    pub fn generation(self) -> u64 {
+    pub(super) fn generation(self) -> u64 {
         self.0 >> GENERATION
     }
 
-    pub fn kind(self) -> Kind {
+    pub(super) fn kind(self) -> Kind {
         match self.0 >> KIND & 3 {
             1 => Kind::Pinned,
             2 => Kind::Weak,
@@ -55,7 +55,7 @@ impl State {
         }
     }
 
-    pub fn is_occupied(self) -> bool {
+    pub(super) fn is_occupied(self) -> bool {
         self.0 & OCCUPIED != 0
     }
 
@@ -80,7 +80,7 @@ impl State {
 
 /// What the thread that lets go of a slot must still do, if it was the last.
 #[must_use]
-pub struct Rest {
+pub(super) struct Rest {
     /// A target to release.
     pub target: Option<NonNull<()>>,
     /// True if the slot is free and only the caller uses it; false if others do, or it is used up.
@@ -88,7 +88,7 @@ pub struct Rest {
 }
 
 /// All zeroes is a free slot of generation 0.
-pub struct Slot {
+pub(super) struct Slot {
     /// See the module. Written by compare-and-swap; by stores with release where a thread has an
     /// unoccupied slot to itself.
     state: AtomicU64,
@@ -112,31 +112,31 @@ impl Slot {
     }
 
     /// The state a moment ago.
-    pub fn state(&self) -> State {
+    pub(super) fn state(&self) -> State {
         State(self.state.load(Ordering::Acquire))
     }
 
     /// Returns the owner of a slot that is held, or the next free slot of a free one.
     #[inline(always)]
-    pub fn link(&self) -> u32 {
+    pub(super) fn link(&self) -> u32 {
         self.link.load(Ordering::Acquire)
     }
 
     /// Sets the link of a free slot that the caller has to itself.
     #[inline(always)]
-    pub fn set_link(&self, link: u32) {
+    pub(super) fn set_link(&self, link: u32) {
         self.link.store(link, Ordering::Release);
     }
 
     /// Returns the target of a slot that is held, or that the caller has to itself.
     #[inline(always)]
-    pub fn target(&self) -> Option<NonNull<()>> {
+    pub(super) fn target(&self) -> Option<NonNull<()>> {
         NonNull::new(self.target.load(Ordering::Acquire))
     }
 
     /// Fills a free slot that the caller has to itself; returns its generation.
     #[inline(always)]
-    pub fn occupy(&self, target: NonNull<()>, kind: Kind, owner: u32) -> u64 {
+    pub(super) fn occupy(&self, target: NonNull<()>, kind: Kind, owner: u32) -> u64 {
         let generation = State(self.state.load(Ordering::Relaxed)).generation();
         self.target.store(target.as_ptr(), Ordering::Release);
         self.set_link(owner);
@@ -170,7 +170,7 @@ impl Slot {
 
     /// Takes a hold; the target is there until [`Slot::let_go`].
     #[inline(always)]
-    pub fn hold(&self, generation: u64) -> Result<State, HandleError> {
+    pub(super) fn hold(&self, generation: u64) -> Result<State, HandleError> {
         self.change(|state| {
             state.check(generation)?;
             if state.holds() >= MOST_HOLDS {
@@ -181,7 +181,7 @@ impl Slot {
     }
 
     /// Expires the handle and takes a hold, even of a slot that others hold.
-    pub fn expire(&self, generation: u64) -> Result<State, HandleError> {
+    pub(super) fn expire(&self, generation: u64) -> Result<State, HandleError> {
         self.change(|state| {
             state.check(generation)?;
             Ok((state.0 & !VALID) + HOLD)
@@ -189,7 +189,7 @@ impl Slot {
     }
 
     /// As [`Slot::expire`], if this is a weak handle of the owner. Returns true if it expired now.
-    pub fn expire_if_owned(&self, owner: u32) -> bool {
+    pub(super) fn expire_if_owned(&self, owner: u32) -> bool {
         let state = self.state();
         // The owner is read between two reads of the same state, so it belongs to that state.
         state.kind() == Kind::Weak
@@ -199,7 +199,7 @@ impl Slot {
 
     /// Removes the handle and lets go at once. Returns the state before.
     #[inline(always)]
-    pub fn remove(&self, generation: u64) -> Result<(State, Rest), HandleError> {
+    pub(super) fn remove(&self, generation: u64) -> Result<(State, Rest), HandleError> {
         let before = self.change(|state| {
             if state.generation() != generation || !state.is_occupied() {
                 return Err(HandleError::Stale);
@@ -218,7 +218,7 @@ impl Slot {
 
     /// Ends a hold. Returns what is left to do, unless others remain.
     #[inline(always)]
-    pub fn let_go(&self) -> Option<Rest> {
+    pub(super) fn let_go(&self) -> Option<Rest> {
         let state = self.state.load(Ordering::Relaxed);
         let alive = State(state).is_valid()
             && self
@@ -231,7 +231,7 @@ impl Slot {
     /// Ends a hold, perhaps the last one.
     #[cold]
     #[inline(never)]
-    pub fn let_go_last(&self) -> Rest {
+    pub(super) fn let_go_last(&self) -> Rest {
         let mut target = None;
         let mut state = self.state.load(Ordering::Acquire);
         loop {
@@ -278,7 +278,7 @@ impl Slot {
 
     /// Returns what the handle stood for at one moment, without a hold: target, kind, owner.
     #[inline(always)]
-    pub fn peek(&self, generation: u64) -> Result<(NonNull<()>, Kind, u32), HandleError> {
+    pub(super) fn peek(&self, generation: u64) -> Result<(NonNull<()>, Kind, u32), HandleError> {
         let state = self.state();
         state.check(generation)?;
         let (target, owner) = (self.target(), self.link());
@@ -292,7 +292,7 @@ impl Slot {
 
     /// Makes the slot's next generation its last one.
     #[cfg(test)]
-    pub fn age(&self) {
+    pub(super) fn age(&self) {
         self.state
             .store(LAST_GENERATION << GENERATION, Ordering::Release);
     }

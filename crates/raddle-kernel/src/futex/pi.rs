@@ -19,32 +19,23 @@
 //! Green threads have no priorities, so there is nothing to inherit. A green thread doesn't inherit
 //! the priority of a bound thread that waits for it.
 
-use super::robust::{OWNER_DIED, TID_MASK, WAITERS};
 use super::{
-    ANY, CLOCK_REALTIME, CMP_REQUEUE, LOCK_PI2, TRYLOCK_PI, UNLOCK_PI, WAIT_REQUEUE_PI, is_word,
-    shared,
+    FUTEX_CLOCK_REALTIME, FUTEX_CMP_REQUEUE, FUTEX_LOCK_PI2, FUTEX_TRYLOCK_PI, FUTEX_UNLOCK_PI,
+    FUTEX_WAIT_REQUEUE_PI,
 };
-use crate::boundary::{Frame, Outcome};
-use crate::signal::{self, Delivered};
-use crate::time::absolute_deadline;
-use crate::user;
+use crate::clocks::deadlines::absolute_deadline;
+use crate::frame::{Frame, Outcome};
+use crate::words::owners::{announce, hand_over, owners, replace, requeued};
+use crate::words::robust::{FUTEX_OWNER_DIED, FUTEX_WAITERS, TID_MASK};
+use crate::words::{ANY, is_word, shared};
+use crate::{signal, user};
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, fence};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, PROCESS, Thread, switch, timed};
 use raddle_sched::timers::NEVER;
-use raddle_sched::{TaskList, TaskRef, Wake};
+use raddle_sched::{TaskList, Wake};
 use raddle_sys::{err, errno, nr, syscall6};
-
-/// The key of the threads that wait to own a word.
-const fn owners(address: usize) -> usize {
-    address | 2
-}
-
-/// The key of the threads that wait on a word to be requeued to a PI futex.
-const fn requeued(address: usize) -> usize {
-    address | 3
-}
 
 /// What one attempt to lock found.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -62,11 +53,12 @@ pub(super) fn lock_call(frame: &Frame, operation: usize, private: bool) -> Outco
     }
     let (address, tid) = (frame.arg(0), Carrier::current().thread().tid());
     let done = match operation {
-        UNLOCK_PI if private => unlock(address, tid),
-        UNLOCK_PI => unlock_shared(address, tid),
-        TRYLOCK_PI => try_lock(address, tid, private),
+        FUTEX_UNLOCK_PI if private => unlock(address, tid),
+        FUTEX_UNLOCK_PI => unlock_shared(address, tid),
+        FUTEX_TRYLOCK_PI => try_lock(address, tid, private),
         _ => {
-            let realtime = operation != LOCK_PI2 || super::flags(frame) & CLOCK_REALTIME != 0;
+            let realtime =
+                operation != FUTEX_LOCK_PI2 || super::flags(frame) & FUTEX_CLOCK_REALTIME != 0;
             match absolute_deadline(frame.user(3), realtime) {
                 Ok(deadline_ns) if private => lock(address, deadline_ns, true),
                 Ok(deadline_ns) => lock_shared(address, tid, 0, deadline_ns),
@@ -80,36 +72,17 @@ pub(super) fn lock_call(frame: &Frame, operation: usize, private: bool) -> Outco
 /// Takes the word if it has no owner, else sets FUTEX_WAITERS. `gone` says whether an owner that
 /// isn't in the table of threads is an error: in a shared word it may be another process's.
 fn attempt(address: usize, tid: u32, extra: u32, gone: bool) -> Result<Attempt, isize> {
-    let mut word = user::load(address)?;
-    loop {
-        let owner = word & TID_MASK;
-        if owner == tid {
-            return Err(err(errno::EDEADLK));
-        }
-        let (new, then) = if owner == 0 {
-            let flags = word & (WAITERS | OWNER_DIED) | extra;
-            (tid | flags, Attempt::Acquired)
-        } else {
-            (word | WAITERS, Attempt::Wait(word | WAITERS))
-        };
-        if owner != 0 && gone && !announce(owner) {
-            return Err(err(errno::ESRCH));
-        }
-        let seen = user::exchange(address, word, new)?;
-        if seen == word {
-            return Ok(then);
-        }
-        word = seen;
-    }
-}
-
-/// Marks the owner as one that threads wait for; returns false if there is no such thread.
-fn announce(owner: u32) -> bool {
-    let Some(thread) = PROCESS.find(owner) else {
-        return false;
-    };
-    thread.inherits.store(1, Ordering::SeqCst);
-    PROCESS.find(owner).is_some()
+    let before = user::update(address, |word| match word & TID_MASK {
+        0 => Ok(tid | word & (FUTEX_WAITERS | FUTEX_OWNER_DIED) | extra),
+        owner if owner == tid => Err(err(errno::EDEADLK)),
+        owner if gone && !announce(owner) => Err(err(errno::ESRCH)),
+        _ => Ok(word | FUTEX_WAITERS),
+    })?;
+    Ok(if before & TID_MASK == 0 {
+        Attempt::Acquired
+    } else {
+        Attempt::Wait(before | FUTEX_WAITERS)
+    })
 }
 
 /// Locks a private word. A signal's handlers run; then the call goes on if `restarts`, else it
@@ -128,28 +101,18 @@ fn lock(address: usize, deadline_ns: u64, restarts: bool) -> isize {
             found.set(attempt(address, thread.tid(), 0, true).unwrap_or_else(Attempt::Failed));
             matches!(found.get(), Attempt::Wait(_))
         };
-        let (node, task) = (&thread.node, thread.task_ref());
-        // SAFETY: the thread's own node; `park_for` cancels it if anything but the table wakes it.
-        let parks = unsafe {
-            PROCESS
-                .futexes
-                .enqueue(node, task, owners(address), ANY, still)
-        };
+        let parks = enqueue(thread, owners(address), still);
         if let (true, Attempt::Wait(word)) = (parks, found.get())
             && !PROCESS.first().ahead.is_empty()
         {
             timed::lend(Carrier::current(), word & TID_MASK);
         }
-        let outcome = if parks {
-            park_for(thread, deadline_ns)
-        } else {
-            Wake::Retry
-        };
+        let outcome = park_if(parks, thread, deadline_ns);
         match (found.get(), outcome) {
             (Attempt::Acquired, _) | (Attempt::Wait(_), Wake::Woken) => return 0,
             (Attempt::Failed(errno), _) => return errno,
             (_, Wake::TimedOut) => return err(errno::ETIMEDOUT),
-            _ if signal::deliver() != Delivered::Nothing && !restarts => {
+            _ if signal::deliver().ends_call(false) && !restarts => {
                 return err(errno::EINTR);
             }
             _ => {}
@@ -157,8 +120,19 @@ fn lock(address: usize, deadline_ns: u64, restarts: bool) -> isize {
     }
 }
 
-/// Parks; afterwards the thread's node is in no queue.
-fn park_for(thread: &Thread, deadline_ns: u64) -> Wake {
+/// Enqueues the running thread under `key` if `still` returns true under the row's lock; says
+/// whether it did. [`park_if`] has to follow.
+fn enqueue(thread: &Thread, key: usize, still: impl FnOnce() -> bool) -> bool {
+    let (node, task) = (&thread.node, thread.task_ref());
+    // SAFETY: the thread's own node; `park_if` cancels it if anything but the table wakes it.
+    unsafe { PROCESS.futexes.enqueue(node, task, key, ANY, still) }
+}
+
+/// Parks the running thread if it is enqueued; afterwards its node is in no queue.
+fn park_if(is_enqueued: bool, thread: &Thread, deadline_ns: u64) -> Wake {
+    if !is_enqueued {
+        return Wake::Retry;
+    }
     let outcome = switch::park_until(deadline_ns);
     if outcome != Wake::Woken {
         // SAFETY: the node was given to this table.
@@ -186,40 +160,13 @@ fn lock_shared(address: usize, tid: u32, mut extra: u32, deadline_ns: u64) -> is
             Ok(Attempt::Failed(errno)) | Err(errno) => return errno,
         };
         let result = shared::wait(address, word, ANY, deadline_ns);
-        extra = WAITERS;
+        extra = FUTEX_WAITERS;
         if result == err(errno::EINTR) {
             signal::deliver();
         } else if result == err(errno::ETIMEDOUT) || result == err(errno::EFAULT) {
             return result;
         }
     }
-}
-
-/// Replaces a word that `tid` owns; others change only its flags. Returns the old value.
-fn replace(address: usize, tid: u32, new: u32) -> Result<u32, isize> {
-    let mut word = user::load(address)?;
-    loop {
-        if word & TID_MASK != tid {
-            return Err(err(errno::EPERM));
-        }
-        let seen = user::exchange(address, word, new)?;
-        if seen == word {
-            return Ok(word);
-        }
-        word = seen;
-    }
-}
-
-/// Returns the value of a word that `next` owns.
-fn owned_by(next: Option<TaskRef>, more: bool) -> u32 {
-    let tid = next.map_or(0, |task| Thread::of(task).tid());
-    tid | if more { WAITERS } else { 0 }
-}
-
-/// Returns true if the word at any address names the running thread.
-pub(super) fn owns(address: usize) -> bool {
-    let tid = Carrier::current().thread().tid();
-    user::load(address).is_ok_and(|word| word & TID_MASK == tid)
 }
 
 fn unlock(address: usize, tid: u32) -> isize {
@@ -231,21 +178,10 @@ fn unlock(address: usize, tid: u32) -> isize {
     hand_over(address, |new| replace(address, tid, new).map(drop))
 }
 
-fn hand_over(address: usize, store: impl FnOnce(u32) -> Result<(), isize>) -> isize {
-    let mut stored = Ok(());
-    let next = PROCESS.futexes.hand_over(owners(address), |next, more| {
-        stored = store(owned_by(next, more));
-    });
-    if let Some(task) = next {
-        PROCESS.unpark(task);
-    }
-    stored.map_or_else(|errno| errno, |()| 0)
-}
-
 fn unlock_shared(address: usize, tid: u32) -> isize {
     match replace(address, tid, 0) {
         Ok(word) => {
-            if word & WAITERS != 0 {
+            if word & FUTEX_WAITERS != 0 {
                 shared::wake(address, 1);
             }
             0
@@ -254,47 +190,10 @@ fn unlock_shared(address: usize, tid: u32) -> isize {
     }
 }
 
-/// The owner of a word in its robust list dies: marks it and hands it over.
-pub(super) fn owner_died(address: usize, tid: u32) -> Result<(), isize> {
-    let word = user::load(address)?;
-    if word & TID_MASK != tid {
-        return Ok(());
-    }
-    let mut waiters = false;
-    let done = hand_over(address, |new| {
-        // Without a waiter here there may be one in the kernel.
-        let kept = if new == 0 { word & WAITERS } else { new };
-        let had = replace(address, tid, kept | OWNER_DIED)?;
-        waiters = new == 0 && (had | kept) & WAITERS != 0;
-        Ok(())
-    });
-    if waiters {
-        shared::wake(address, 1);
-    }
-    if done < 0 { Err(done) } else { Ok(()) }
-}
-
-/// Ends ownership by a thread that has ended: the words that it owns and others wait for pass to
-/// them.
-pub fn owner_ends(thread: &Thread) {
-    if thread.inherits.load(Ordering::SeqCst) == 0 {
-        return;
-    }
-    let tid = thread.tid();
-    let owned = |key: usize| {
-        key & 3 == owners(0) && user::load(key & !3).is_ok_and(|word| word & TID_MASK == tid)
-    };
-    while let Some(key) = PROCESS.futexes.find_key(owned) {
-        if owner_died(key & !3, tid).is_err() {
-            return;
-        }
-    }
-}
-
 /// FUTEX_WAIT_REQUEUE_PI and FUTEX_CMP_REQUEUE_PI.
 pub(super) fn requeue_call(frame: &Frame, operation: usize, private: bool) -> Outcome {
-    let done = if operation == WAIT_REQUEUE_PI {
-        let realtime = super::flags(frame) & CLOCK_REALTIME != 0;
+    let done = if operation == FUTEX_WAIT_REQUEUE_PI {
+        let realtime = super::flags(frame) & FUTEX_CLOCK_REALTIME != 0;
         absolute_deadline(frame.user(3), realtime).and_then(|deadline_ns| {
             check_words(frame)?;
             Ok(if private {
@@ -304,9 +203,12 @@ pub(super) fn requeue_call(frame: &Frame, operation: usize, private: bool) -> Ou
             })
         })
     } else {
-        check_words(frame).and_then(|()| match private {
-            true => requeue(frame),
-            false => requeue_shared(frame),
+        check_words(frame).and_then(|()| {
+            if private {
+                requeue(frame)
+            } else {
+                requeue_shared(frame)
+            }
         })
     };
     Outcome::of(done.unwrap_or_else(|errno| errno))
@@ -318,9 +220,10 @@ fn check_words(frame: &Frame) -> Result<(), isize> {
     if first == second || second & 3 != 0 {
         return Err(err(errno::EINVAL));
     }
-    match is_word(second) {
-        true => Ok(()),
-        false => Err(err(errno::EFAULT)),
+    if is_word(second) {
+        Ok(())
+    } else {
+        Err(err(errno::EFAULT))
     }
 }
 
@@ -330,7 +233,7 @@ fn check_words(frame: &Frame) -> Result<(), isize> {
 fn wait_requeue_shared(frame: &Frame, deadline_ns: u64) -> isize {
     let tid = Carrier::current().thread().tid();
     match shared::wait(frame.arg(0), frame.word(2), ANY, deadline_ns) {
-        0 => lock_shared(frame.arg(4), tid, WAITERS, deadline_ns),
+        0 => lock_shared(frame.arg(4), tid, FUTEX_WAITERS, deadline_ns),
         result if result == err(errno::EINTR) => {
             // The wait may have been requeued, and can't be begun anew.
             signal::deliver();
@@ -348,7 +251,7 @@ fn requeue_shared(frame: &Frame) -> Result<isize, isize> {
         return Err(err(errno::EINVAL));
     }
     let mut args = frame.args();
-    args[1] = CMP_REQUEUE;
+    args[1] = FUTEX_CMP_REQUEUE;
     // SAFETY: the program's own words; the kernel compares and moves.
     Ok(unsafe { syscall6(nr::__NR_futex, args) })
 }
@@ -367,30 +270,20 @@ fn wait_requeue(frame: &Frame, deadline_ns: u64) -> isize {
             found.set(user::load(address));
             found.get() == Ok(expected)
         };
-        let (node, task) = (&thread.node, thread.task_ref());
-        // SAFETY: the thread's own node; `park_for` cancels it if anything but the table wakes it.
-        let parks = unsafe {
-            PROCESS
-                .futexes
-                .enqueue(node, task, requeued(address), ANY, still)
-        };
-        let outcome = if parks {
-            park_for(thread, deadline_ns)
-        } else {
-            Wake::Retry
-        };
+        let parks = enqueue(thread, requeued(address), still);
+        let outcome = park_if(parks, thread, deadline_ns);
         match (found.get(), outcome) {
             (Err(errno), _) => return errno,
             (Ok(value), _) if value != expected => return err(errno::EAGAIN),
             _ => {}
         }
-        let was_requeued = node.key() == owners(target);
+        let was_requeued = thread.node.key() == owners(target);
         match outcome {
             Wake::Woken if was_requeued => return 0,
             // Requeued to a word without owner, which is still to be taken.
             Wake::Woken => return after_requeue(lock(target, deadline_ns, false)),
             Wake::TimedOut => return err(errno::ETIMEDOUT),
-            _ if signal::deliver() != Delivered::Nothing && was_requeued => {
+            _ if signal::deliver().ends_call(false) && was_requeued => {
                 return err(errno::EAGAIN);
             }
             _ if was_requeued => return after_requeue(lock(target, deadline_ns, false)),
@@ -429,7 +322,7 @@ fn requeue(frame: &Frame) -> Result<isize, isize> {
     let free = word & TID_MASK == 0;
     let failure = Cell::new(err(errno::EAGAIN));
     let check = || {
-        let marked = user::exchange(to, word, word | WAITERS);
+        let marked = user::exchange(to, word, word | FUTEX_WAITERS);
         if let Err(errno) = marked {
             failure.set(errno);
         }

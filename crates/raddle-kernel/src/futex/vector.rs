@@ -9,12 +9,13 @@
 //! private wakes look there as well ([`kernel_waits`]). The count is raised before the kernel
 //! compares the words, and read behind the waker's fence.
 
-use super::{ANY, is_word};
-use crate::boundary::{Frame, Outcome};
-use crate::signal::{self, Delivered};
-use crate::time::absolute_deadline;
+use crate::clocks::deadlines::absolute_deadline;
+use crate::frame::{Frame, Outcome};
+use crate::signal;
 use crate::user::{self, User};
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use crate::words::IN_KERNEL;
+use crate::words::{ANY, is_word};
+use core::sync::atomic::{Ordering, fence};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, PROCESS, switch};
 use raddle_sched::timers::NEVER;
@@ -32,34 +33,18 @@ const PRIVATE: u64 = 128;
 /// Flags of a private word of 32 bits.
 const PRIVATE_U32: u64 = 2 | PRIVATE;
 
-/// Private words that are waited for in the kernel.
-static IN_KERNEL: AtomicU32 = AtomicU32::new(0);
-
-/// Returns true if private waiters may be in the kernel. Called after the caller changed its word.
-#[inline(always)]
-pub(super) fn kernel_waits() -> bool {
-    IN_KERNEL.load(Ordering::SeqCst) != 0
-}
-
-/// In the child of a fork, which has no waiting thread.
-pub(super) fn in_child() {
-    if IN_KERNEL.load(Ordering::Relaxed) != 0 {
-        IN_KERNEL.store(0, Ordering::Relaxed);
-    }
-}
-
 /// `futex_waitv(2)`.
 pub extern "C" fn futex_waitv(frame: &Frame) -> Outcome {
-    const REALTIME: u32 = raddle_sys::nr::CLOCK_REALTIME;
-    const MONOTONIC: u32 = raddle_sys::nr::CLOCK_MONOTONIC;
+    const CLOCK_REALTIME: u32 = raddle_sys::nr::CLOCK_REALTIME;
+    const CLOCK_MONOTONIC: u32 = raddle_sys::nr::CLOCK_MONOTONIC;
     let (entries, count) = (frame.user::<Entry>(0), frame.word(1) as usize);
     let (limit, clock) = (frame.user::<Timespec>(3), frame.word(4));
-    let known = limit.is_null() || matches!(clock, REALTIME | MONOTONIC);
+    let known = limit.is_null() || matches!(clock, CLOCK_REALTIME | CLOCK_MONOTONIC);
     let is_valid = !entries.is_null() && (1..=MOST).contains(&count) && frame.word(2) == 0;
     if !PROCESS.is_started() || !is_valid || !known {
         return Outcome::PASS; // the kernel finds the right errno
     }
-    match absolute_deadline(limit, clock == REALTIME) {
+    match absolute_deadline(limit, clock == CLOCK_REALTIME) {
         Ok(deadline_ns) if count <= FEW => wait_call::<FEW>(frame, entries, count, deadline_ns),
         Ok(deadline_ns) => wait_call::<MOST>(frame, entries, count, deadline_ns),
         Err(errno) => Outcome::of(errno),
@@ -87,11 +72,12 @@ fn wait_call<const N: usize>(
         return Outcome::PASS;
     }
     loop {
-        let result = match private == count {
-            true => wait::<N>(entries, deadline_ns),
-            false => wait_in_kernel(frame, entries, private as u32),
+        let result = if private == count {
+            wait::<N>(entries, deadline_ns)
+        } else {
+            wait_in_kernel(frame, entries, private as u32)
         };
-        if result != err(errno::EINTR) || signal::deliver() == Delivered::Interrupting {
+        if result != err(errno::EINTR) || signal::deliver().ends_call(true) {
             return Outcome::of(result);
         }
     }

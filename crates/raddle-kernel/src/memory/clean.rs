@@ -18,7 +18,7 @@ const FREE_SWAP: usize = 9;
 /// them. A write by another thread at this very moment may be missed. Returns false if a filter
 /// forbids the question.
 #[inline(never)] // callers needn't reserve its frame
-pub fn is_clean(range: Range) -> bool {
+pub(super) fn is_clean(range: Range) -> bool {
     let pages = (range.to - range.from) / PAGE_SIZE;
     if pages > MOST {
         return false;

@@ -7,11 +7,11 @@ use raddle_engine::pump::Kind;
 use raddle_engine::{PROCESS, Thread, cpus};
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
-use super::Line;
+use crate::line::Line;
 
 /// A file with facts about one thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Content {
+pub(super) enum Content {
     Comm,
     Stat,
     Status,
@@ -20,7 +20,7 @@ pub enum Content {
 
 impl Content {
     /// By the file's name.
-    pub fn named(name: &[u8]) -> Option<Self> {
+    pub(super) fn named(name: &[u8]) -> Option<Self> {
         match name {
             b"comm" => Some(Self::Comm),
             b"stat" => Some(Self::Stat),
@@ -51,7 +51,7 @@ impl Drop for Pages {
 }
 
 /// Opens a file in memory with the present facts about the thread.
-pub fn open(thread: &Thread, content: Content, flags: usize) -> isize {
+pub(super) fn open(thread: &Thread, content: Content, flags: usize) -> isize {
     const ACCESS: usize = 3;
     let Ok(memory) = mem::map(Pages::SIZE) else {
         return err(errno::ENOMEM);
@@ -94,7 +94,7 @@ pub fn open(thread: &Thread, content: Content, flags: usize) -> isize {
 fn reopen(fd: isize, flags: usize) -> Result<(), isize> {
     /// O_CREAT, O_EXCL, O_TRUNC: about a file that isn't there, or has a length.
     const OF_OTHERS: usize = 0o1300;
-    const CLOEXEC: usize = nr::O_CLOEXEC as usize;
+    const O_CLOEXEC: usize = nr::O_CLOEXEC as usize;
     const AT_CWD: isize = -100;
     let mut path = Line::new();
     if write!(path, "/proc/self/fd/{fd}\0").is_err() {
@@ -107,12 +107,12 @@ fn reopen(fd: isize, flags: usize) -> Result<(), isize> {
             nr::__NR_openat,
             AT_CWD,
             path.bytes.as_ptr(),
-            flags | CLOEXEC
+            flags | O_CLOEXEC
         );
         if is_err(other) {
             return Err(other);
         }
-        let result = sys!(nr::__NR_dup3, other, fd, flags & CLOEXEC);
+        let result = sys!(nr::__NR_dup3, other, fd, flags & O_CLOEXEC);
         sys!(nr::__NR_close, other);
         if is_err(result) { Err(result) } else { Ok(()) }
     }

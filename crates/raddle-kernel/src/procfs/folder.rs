@@ -4,8 +4,8 @@
 //! runtime's entries: ".", "..", then one for each slot of the table of threads. So it is rewound,
 //! duplicated and closed like any other.
 
-use crate::boundary::{Frame, Outcome};
-use crate::descriptors::are_known;
+use crate::frame::{Frame, Outcome};
+use crate::mode::are_known;
 use crate::user::User;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
@@ -14,21 +14,21 @@ use raddle_engine::pump::Kind;
 use raddle_engine::thread::Life;
 use raddle_sys::{err, errno, is_err, nr, sys};
 
-use super::Line;
+use crate::line::Line;
 
 const DOTS: usize = 2;
 
 /// Returns the thread that the descriptor is the folder of, 0 for the folder of threads; `None` for
 /// any other descriptor.
 #[inline(always)]
-pub fn marked(fd: u32) -> Option<u32> {
+pub(super) fn marked(fd: u32) -> Option<u32> {
     let entry = PROCESS.pump.entry(fd)?;
     (entry.kind() == Kind::TaskFolder).then(|| entry.tid.load(Ordering::Relaxed))
 }
 
 /// Programs count threads by the links of the folder: a link of its own, one from above, one from
 /// each folder in it.
-pub fn links() -> u64 {
+pub(super) fn links() -> u64 {
     (PROCESS.threads.live() + DOTS) as u64
 }
 

@@ -3,8 +3,9 @@
 //! Only the kernel knows the CPUs of a mask that exist and that the cpuset allows. So the carrier
 //! takes the mask for a moment, reads the kernel's result back, and takes its own mask again.
 
-use super::{calls, carrier_of, permission};
-use crate::boundary::{Frame, Outcome};
+use super::carrier_of;
+use crate::frame::{Frame, Outcome};
+use crate::scheduling::{calls, permission};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use raddle_engine::attributes::{Attributes, CPU_WORDS};
 use raddle_engine::{Carrier, shown};
@@ -41,14 +42,14 @@ fn set(kernel_tid: u32, cpus: &Cpus) {
 }
 
 /// Notes the process's mask.
-pub fn adopt() {
+pub(super) fn adopt() {
     for (word, cpus) in PROCESS.iter().zip(get(0)) {
         word.store(cpus, Ordering::Relaxed);
     }
 }
 
 /// Gives the kernel thread of a bound thread the thread's mask.
-pub fn tell(own: &Carrier, attributes: &Attributes) {
+pub(super) fn tell(own: &Carrier, attributes: &Attributes) {
     if attributes.cpus != [0; CPU_WORDS] {
         DIVERGED.store(true, Ordering::Relaxed);
         set(own.kernel_tid.load(Ordering::Acquire), &attributes.cpus);
@@ -56,7 +57,7 @@ pub fn tell(own: &Carrier, attributes: &Attributes) {
 }
 
 /// Gives a new carrier the process's mask, whatever kernel thread made the carrier.
-pub fn restore() {
+pub(super) fn restore() {
     if DIVERGED.load(Ordering::Relaxed) {
         set(
             0,

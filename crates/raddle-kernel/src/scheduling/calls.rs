@@ -1,11 +1,12 @@
 //! The system calls about scheduling classes and niceness.
 
 use super::{
-    DEADLINE, FLAG_RESET_ON_FORK, PRIORITY_MAX, USUAL_SLICE_NS, carrier_of, change, check,
-    is_real_time, is_special, permission,
+    PRIORITY_MAX, SCHED_DEADLINE, SCHED_FLAG_RESET_ON_FORK, USUAL_SLICE_NS, carrier_of, change,
+    check, is_real_time, is_special,
 };
-use crate::boundary::{Frame, Outcome};
-use crate::credentials::kernel_thread_of;
+use crate::frame::{Frame, Outcome};
+use crate::kernel_threads::kernel_thread_of;
+use crate::scheduling::permission;
 use crate::user::User;
 use core::sync::atomic::Ordering;
 use raddle_engine::attributes::Attributes;
@@ -15,14 +16,14 @@ use raddle_sys::abi::SchedAttr;
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
 /// `SCHED_RESET_ON_FORK`, or'ed to a policy.
-const RESET_ON_FORK: u32 = nr::SCHED_RESET_ON_FORK;
+const SCHED_RESET_ON_FORK: u32 = nr::SCHED_RESET_ON_FORK;
 const NICE_MIN: i32 = -20;
 const NICE_MAX: i32 = 19;
 
 const EINVAL: Outcome = Outcome::of(err(errno::EINVAL));
 
 /// The thread of this process that a call's id names; else the call's outcome.
-pub fn target<'a>(id: u32) -> Result<&'a Thread, Outcome> {
+pub(super) fn target<'a>(id: u32) -> Result<&'a Thread, Outcome> {
     if !PROCESS.is_started() {
         return Err(Outcome::PASS);
     }
@@ -42,7 +43,7 @@ fn answer(result: Result<(), isize>) -> Outcome {
 
 /// Returns true if Linux knows the policy.
 const fn is_known(policy: u32) -> bool {
-    matches!(policy, 0..=3 | 5 | DEADLINE)
+    matches!(policy, 0..=3 | 5 | SCHED_DEADLINE)
 }
 
 /// Returns true if the priority is one of the policy's.
@@ -105,7 +106,7 @@ pub extern "C" fn sched_getscheduler(frame: &Frame) -> Outcome {
     match target(frame.word(0)) {
         Ok(thread) => {
             let attributes = thread.attributes.get();
-            let flag = u32::from(attributes.resets_on_fork) * RESET_ON_FORK;
+            let flag = u32::from(attributes.resets_on_fork) * SCHED_RESET_ON_FORK;
             Outcome::of((attributes.policy | flag) as isize)
         }
         Err(outcome) => outcome,
@@ -158,10 +159,13 @@ fn set_scheduler(id: u32, policy: Option<u32>, parameters: User<u32>) -> Outcome
     };
     let now = thread.attributes.get();
     let (policy, resets_on_fork) = match policy {
-        Some(policy) => (policy & !RESET_ON_FORK, policy & RESET_ON_FORK != 0),
+        Some(policy) => (
+            policy & !SCHED_RESET_ON_FORK,
+            policy & SCHED_RESET_ON_FORK != 0,
+        ),
         None => (now.policy, now.resets_on_fork),
     };
-    if !is_known(policy) || !is_priority_of(policy, priority) || policy == DEADLINE {
+    if !is_known(policy) || !is_priority_of(policy, priority) || policy == SCHED_DEADLINE {
         return EINVAL; // a deadline has no times here
     }
     let next = Attributes {
@@ -177,7 +181,7 @@ fn set_scheduler(id: u32, policy: Option<u32>, parameters: User<u32>) -> Outcome
 /// Returns the slice that a thread has asked for and keeps in other classes; 0 for none.
 const fn slice_of(attributes: &Attributes) -> u64 {
     match attributes.policy {
-        DEADLINE => 0,
+        SCHED_DEADLINE => 0,
         _ => attributes.times_ns[0],
     }
 }
@@ -214,7 +218,7 @@ pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
     attr.nice = if fair { now.nice } else { 0 };
     attr.priority = now.priority;
     match now.policy {
-        DEADLINE => {
+        SCHED_DEADLINE => {
             let [runtime_ns, deadline_ns, period_ns] = now.times_ns;
             let period_ns = if period_ns == 0 {
                 deadline_ns
@@ -229,17 +233,18 @@ pub extern "C" fn sched_getattr(frame: &Frame) -> Outcome {
         _ => {} // the kernel's choice
     }
     let filled = (attr.size as usize).min(KNOWN);
-    let cleared = match clears {
-        true => to.byte_add(filled).clear(size - filled),
-        false => Ok(()),
+    let cleared = if clears {
+        to.byte_add(filled).clear(size - filled)
+    } else {
+        Ok(())
     };
     answer(cleared.and_then(|()| to.cast().write_start(&attr, filled)))
 }
 
 /// `sched_setattr(2)`.
 pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
-    const KEEP_POLICY: u64 = nr::SCHED_FLAG_KEEP_POLICY as u64;
-    const KEEP_PARAMS: u64 = nr::SCHED_FLAG_KEEP_PARAMS as u64;
+    const SCHED_FLAG_KEEP_POLICY: u64 = nr::SCHED_FLAG_KEEP_POLICY as u64;
+    const SCHED_FLAG_KEEP_PARAMS: u64 = nr::SCHED_FLAG_KEEP_PARAMS as u64;
     const KNOWN: u64 = 0x7f;
     let target = target(frame.word(0));
     if let Err(outcome) = target
@@ -260,23 +265,23 @@ pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
         Err(outcome) => return outcome,
     };
     let now = thread.attributes.get();
-    let mut resets_on_fork = attr.flags & FLAG_RESET_ON_FORK != 0;
-    if attr.flags & KEEP_POLICY != 0 {
+    let mut resets_on_fork = attr.flags & SCHED_FLAG_RESET_ON_FORK != 0;
+    if attr.flags & SCHED_FLAG_KEEP_POLICY != 0 {
         (attr.policy, resets_on_fork) = (now.policy, now.resets_on_fork);
     }
-    let keeps = attr.flags & KEEP_PARAMS != 0;
+    let keeps = attr.flags & SCHED_FLAG_KEEP_PARAMS != 0;
     match now.policy {
         _ if !keeps => attr.nice = attr.nice.clamp(NICE_MIN, NICE_MAX),
-        DEADLINE => (attr.priority, attr.times_ns) = (now.priority, now.times_ns),
+        SCHED_DEADLINE => (attr.priority, attr.times_ns) = (now.priority, now.times_ns),
         policy if is_real_time(policy) => attr.priority = now.priority,
         _ => (attr.nice, attr.times_ns[0]) = (now.nice, now.times_ns[0]),
     }
     // The runtime is the slice that the kernel gives a thread.
-    let is_for_kernel = keeps && attr.policy == DEADLINE && is_fair(now.policy);
+    let is_for_kernel = keeps && attr.policy == SCHED_DEADLINE && is_fair(now.policy);
     if !is_known(attr.policy)
         || attr.flags & !KNOWN != 0
         || !is_priority_of(attr.policy, attr.priority)
-        || attr.policy == DEADLINE && !is_for_kernel && !is_feasible(attr.times_ns)
+        || attr.policy == SCHED_DEADLINE && !is_for_kernel && !is_feasible(attr.times_ns)
     {
         return EINVAL;
     }
@@ -293,7 +298,7 @@ pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
     if is_fair(attr.policy) {
         next.nice = attr.nice;
         next.times_ns[0] = slice_ns(attr.times_ns[0]);
-    } else if attr.policy == DEADLINE {
+    } else if attr.policy == SCHED_DEADLINE {
         next.times_ns = attr.times_ns;
     }
     if let Err(errno) = check(&now, &next) {
@@ -319,7 +324,7 @@ pub extern "C" fn sched_setattr(frame: &Frame) -> Outcome {
 #[cold]
 fn is_admitted(mut attr: SchedAttr) -> Result<(), isize> {
     attr.size = SchedAttr::FIRST_SIZE as u32;
-    attr.flags &= !(CLAMPS | FLAG_RESET_ON_FORK);
+    attr.flags &= !(CLAMPS | SCHED_FLAG_RESET_ON_FORK);
     // SAFETY: the kernel reads a live structure.
     match unsafe { sys!(nr::__NR_sched_setattr, 0usize, &raw const attr, 0usize) } {
         0 => Ok(()),
@@ -407,7 +412,7 @@ pub extern "C" fn setpriority(frame: &Frame) -> Outcome {
 /// them, so do all of its threads.
 fn set_priorities(frame: &Frame) -> Outcome {
     const GROUP: u32 = 1;
-    const USER: u32 = nr::PRIO_USER;
+    const PRIO_USER: u32 = nr::PRIO_USER;
     if !PROCESS.is_started() {
         return Outcome::PASS;
     }
@@ -415,7 +420,7 @@ fn set_priorities(frame: &Frame) -> Outcome {
     let own = unsafe {
         match frame.word(0) {
             GROUP => sys!(nr::__NR_getpgid, 0usize),
-            USER => sys!(nr::__NR_getuid),
+            PRIO_USER => sys!(nr::__NR_getuid),
             _ => return Outcome::PASS, // the kernel says EINVAL
         }
     };

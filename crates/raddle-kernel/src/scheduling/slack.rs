@@ -10,16 +10,12 @@
 //! sysmon and the poller.
 
 use super::is_special;
-use crate::boundary::{Frame, Outcome};
-use crate::signal::fatal;
+use crate::frame::{Frame, Outcome};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::attributes::Attributes;
 use raddle_engine::roster::Differs;
 use raddle_engine::{Carrier, PROCESS, Thread};
-use raddle_sys::{is_err, nr, sys};
-
-const SET_TIMERSLACK: usize = 29;
-const GET_TIMERSLACK: usize = 30;
+use raddle_sys::{is_err, nr, prctl, sys};
 
 /// The smallest slack that the kernel's threads have been given.
 static LEAST_NS: AtomicUsize = AtomicUsize::new(Attributes::USUAL_SLACK_NS);
@@ -27,7 +23,7 @@ static LEAST_NS: AtomicUsize = AtomicUsize::new(Attributes::USUAL_SLACK_NS);
 /// Notes the kernel's slack of the only thread.
 pub(super) fn adopt(thread: &Thread) {
     // SAFETY: a plain query.
-    let slack = unsafe { sys!(nr::__NR_prctl, GET_TIMERSLACK) };
+    let slack = unsafe { sys!(nr::__NR_prctl, prctl::PR_GET_TIMERSLACK) };
     if !is_err(slack) && slack != 0 && slack as usize != Attributes::USUAL_SLACK_NS {
         thread
             .attributes
@@ -39,7 +35,13 @@ pub(super) fn adopt(thread: &Thread) {
 pub(super) fn tell(attributes: &Attributes) {
     if attributes.slack_ns != 0 {
         // SAFETY: no memory is involved.
-        unsafe { sys!(nr::__NR_prctl, SET_TIMERSLACK, attributes.slack_ns) };
+        unsafe {
+            sys!(
+                nr::__NR_prctl,
+                prctl::PR_SET_TIMERSLACK,
+                attributes.slack_ns
+            )
+        };
     }
 }
 
@@ -49,15 +51,15 @@ pub(super) fn take_back(attributes: &Attributes) {
     if attributes.slack_ns != 0 {
         let least_ns = LEAST_NS.load(Ordering::Relaxed);
         // SAFETY: no memory is involved.
-        unsafe { sys!(nr::__NR_prctl, SET_TIMERSLACK, least_ns) };
+        unsafe { sys!(nr::__NR_prctl, prctl::PR_SET_TIMERSLACK, least_ns) };
     }
 }
 
 /// `prctl(PR_SET_TIMERSLACK)`; 0 restores the thread's first slack.
-pub fn set_slack(frame: &Frame) -> Outcome {
+pub fn set_slack(frame: &Frame) -> Result<Outcome, Differs> {
     let thread = Carrier::current().thread();
     if is_special(thread.attributes.get().policy) {
-        return Outcome::of(0);
+        return Ok(Outcome::of(0));
     }
     let slack_ns = thread.attributes.change(|attributes| {
         attributes.slack_ns = match frame.arg(1) {
@@ -68,13 +70,11 @@ pub fn set_slack(frame: &Frame) -> Outcome {
         attributes.slack_ns
     });
     if slack_ns == 0 || slack_ns >= LEAST_NS.fetch_min(slack_ns, Ordering::Relaxed) {
-        return Outcome::of(0);
+        return Ok(Outcome::of(0));
     }
     // SAFETY: the program's own call, which changes nothing but a value.
-    match unsafe { PROCESS.roster.everywhere(frame.number(), frame.args()) } {
-        Ok(result) => Outcome::of(result),
-        Err(Differs) => fatal::abort(),
-    }
+    let result = unsafe { PROCESS.roster.everywhere(frame.number(), frame.args()) };
+    result.map(Outcome::of)
 }
 
 /// `prctl(PR_GET_TIMERSLACK)`.

@@ -1,8 +1,8 @@
 //! Dispositions: the program's actions, and those that the kernel is told.
 
-use super::stops::{self, STOPS};
-use super::{LIBC_INTERNAL, MASK_BYTES, SIGNALS, bit, entry};
-use crate::children;
+use super::{LIBC_INTERNAL, MASK_BYTES, SIGNALS, bit};
+use crate::signal::stops::{self, STOPS};
+use crate::signal::{children, entry};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;

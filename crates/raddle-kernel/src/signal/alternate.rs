@@ -1,24 +1,24 @@
 //! Alternate signal stacks of green threads; the kernel's belong to carriers.
 
-use super::is_virtual;
-use crate::boundary::{Frame, Outcome};
+use crate::frame::{Frame, Outcome};
+use crate::mode::is_virtual;
 use crate::user::User;
 use raddle_engine::signals::ThreadSignals;
 use raddle_engine::{Carrier, Thread};
 use raddle_sys::abi::StackT;
 use raddle_sys::{err, errno, nr, sys};
 
-const ONSTACK: i32 = nr::SS_ONSTACK as i32;
-const DISABLE: i32 = nr::SS_DISABLE as i32;
+const SS_ONSTACK: i32 = nr::SS_ONSTACK as i32;
+const SS_DISABLE: i32 = nr::SS_DISABLE as i32;
 /// SS_AUTODISARM: no alternate stack while a handler runs.
-const AUTODISARM: i32 = nr::SS_AUTODISARM as i32;
+const SS_AUTODISARM: i32 = nr::SS_AUTODISARM as i32;
 /// `MINSIGSTKSZ`.
 const SMALLEST: usize = 2048;
 
 /// Returns true if the stack pointer `sp` is on `stack`, so that another handler goes on there. A
 /// handler enters a stack that disarms itself at its top each time.
 pub fn is_on(stack: &StackT, sp: usize) -> bool {
-    stack.flags & AUTODISARM == 0 && sp > stack.sp && sp - stack.sp <= stack.size
+    stack.flags & SS_AUTODISARM == 0 && sp > stack.sp && sp - stack.sp <= stack.size
 }
 
 /// Returns the top of the alternate stack if a handler with SA_ONSTACK starts there, from `sp`;
@@ -32,7 +32,7 @@ pub fn top_for(thread: &Thread, sp: usize) -> Option<usize> {
 /// Enters a handler. Returns the alternate stack for its context.
 pub fn enter(signals: &ThreadSignals) -> StackT {
     let stack = signals.alternate.get();
-    if stack.flags & AUTODISARM != 0 {
+    if stack.flags & SS_AUTODISARM != 0 {
         signals.alternate.set(StackT::DISABLED);
     }
     stack
@@ -48,15 +48,15 @@ fn change(signals: &ThreadSignals, new: &StackT, sp: usize) -> Result<(), isize>
     if is_on(&signals.alternate.get(), sp) {
         return Err(err(errno::EPERM));
     }
-    match new.flags & !AUTODISARM {
-        DISABLE => {
+    match new.flags & !SS_AUTODISARM {
+        SS_DISABLE => {
             signals.alternate.set(StackT {
                 flags: new.flags,
                 ..StackT::DISABLED
             });
         }
-        0 | ONSTACK if new.size < SMALLEST => return Err(err(errno::ENOMEM)),
-        0 | ONSTACK => signals.alternate.set(*new),
+        0 | SS_ONSTACK if new.size < SMALLEST => return Err(err(errno::ENOMEM)),
+        0 | SS_ONSTACK => signals.alternate.set(*new),
         _ => return Err(err(errno::EINVAL)),
     }
     Ok(())
@@ -67,7 +67,7 @@ pub fn adopt(signals: &ThreadSignals) {
     let mut stack = StackT::DISABLED;
     // SAFETY: the kernel fills a live structure.
     unsafe { sys!(nr::__NR_sigaltstack, 0usize, &raw mut stack) };
-    stack.flags &= !ONSTACK;
+    stack.flags &= !SS_ONSTACK;
     signals.alternate.set(stack);
 }
 
@@ -79,9 +79,10 @@ pub extern "C" fn sigaltstack(frame: &Frame) -> Outcome {
     let (new, to) = (frame.user::<StackT>(0), frame.user::<StackT>(1));
     let signals = &Carrier::current().thread().signals;
     let (before, sp) = (signals.alternate.get(), frame.program_stack().addr());
-    let changed = match new.is_null() {
-        true => Ok(()),
-        false => new.read().and_then(|new| change(signals, &new, sp)),
+    let changed = if new.is_null() {
+        Ok(())
+    } else {
+        new.read().and_then(|new| change(signals, &new, sp))
     };
     let told = changed.and_then(|()| tell(to, &before, sp));
     Outcome::of(told.err().unwrap_or(0))
@@ -92,12 +93,12 @@ fn tell(to: User<StackT>, stack: &StackT, sp: usize) -> Result<(), isize> {
         return Ok(());
     }
     let now = match stack.size {
-        0 => DISABLE,
-        _ if is_on(stack, sp) => ONSTACK,
+        0 => SS_DISABLE,
+        _ if is_on(stack, sp) => SS_ONSTACK,
         _ => 0,
     };
     to.write(&StackT {
-        flags: now | stack.flags & AUTODISARM,
+        flags: now | stack.flags & SS_AUTODISARM,
         pad: 0,
         ..*stack
     })
@@ -105,7 +106,7 @@ fn tell(to: User<StackT>, stack: &StackT, sp: usize) -> Result<(), isize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{AUTODISARM, is_on};
+    use super::{SS_AUTODISARM, is_on};
     use raddle_sys::abi::StackT;
 
     #[test]
@@ -119,7 +120,7 @@ mod tests {
         assert!(is_on(&stack, 8192) && is_on(&stack, 4097));
         assert!(!is_on(&stack, 4096) && !is_on(&stack, 8193));
         let disarmed = StackT {
-            flags: AUTODISARM,
+            flags: SS_AUTODISARM,
             ..stack
         };
         assert!(!is_on(&disarmed, 8192));

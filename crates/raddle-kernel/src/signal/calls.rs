@@ -1,13 +1,14 @@
 //! The system calls about signals.
 
-use super::delivery::deliverable;
-use super::routing::{self, process_pending};
-use super::stops::{self, JOB_CONTROL};
-use super::{LIBC_INTERNAL, MASK_BYTES, SI_TKILL, SIGNALS, UNBLOCKABLE};
-use super::{actions, bit, deliver, fatal, groups, info, is_virtual, kept};
-use crate::boundary::{Frame, Outcome};
-use crate::ids;
-use crate::time::relative_deadline;
+use super::{LIBC_INTERNAL, MASK_BYTES, SI_TKILL, SIGNALS, UNBLOCKABLE, bit, deliver};
+use crate::clocks::deadlines::relative_deadline;
+use crate::frame::{Frame, Outcome};
+use crate::kernel_threads;
+use crate::mode::is_virtual;
+use crate::signal::delivery::deliverable;
+use crate::signal::routing::{self, process_pending};
+use crate::signal::stops::{self, JOB_CONTROL};
+use crate::signal::{actions, fatal, groups, held, info};
 use crate::user::{Plain, User};
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::{TID_BASE, WaitKind};
@@ -125,7 +126,7 @@ pub fn deliver_first() {
 /// Gives a thread, the running one, its mask.
 pub(crate) fn set_mask(thread: &Thread, mask: u64) {
     thread.signals.mask.store(mask, Ordering::SeqCst);
-    kept::release(!mask);
+    held::release(!mask);
     routing::pass_on(thread, mask);
     let pending = thread.signals.pending.load(Ordering::SeqCst) | process_pending();
     if pending & !mask != 0 {
@@ -141,7 +142,7 @@ pub extern "C" fn rt_sigpending(frame: &Frame) -> Outcome {
     }
     let signals = &Carrier::current().thread().signals;
     let pending = signals.pending.load(Ordering::Acquire) | process_pending();
-    let blocked = (pending | kept::pending()) & signals.mask.load(Ordering::Relaxed);
+    let blocked = (pending | held::pending()) & signals.mask.load(Ordering::Relaxed);
     let told = frame.user(0).write_start(&blocked, bytes);
     Outcome::of(told.err().unwrap_or(0))
 }
@@ -155,7 +156,7 @@ pub extern "C" fn kill(frame: &Frame) -> Outcome {
             stops::before_kill(signal);
         }
         return match groups::send(frame, frame.word(0) as i32, signal) {
-            outcome if outcome.is_pass() => ids::of_process(frame),
+            outcome if outcome.is_pass() => kernel_threads::of_process(frame),
             outcome => outcome,
         };
     }
@@ -169,7 +170,7 @@ pub extern "C" fn kill(frame: &Frame) -> Outcome {
 pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
     let (id, signal) = (frame.word(0), frame.word(1));
     if !is_virtual() || !is_ours(id) {
-        return ids::of_process(frame);
+        return kernel_threads::of_process(frame);
     }
     let info = match info::read(frame.user(2), signal) {
         Ok(info) => info,
@@ -188,9 +189,10 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
     // SAFETY: the kernel reads a live structure. It would refuse a restricted one from any kernel
     // thread but the first.
     Outcome::of(unsafe {
-        match is_restricted {
-            true => sys!(nr::__NR_kill, pid, signal),
-            false => sys!(nr::__NR_rt_sigqueueinfo, pid, signal, &raw const info),
+        if is_restricted {
+            sys!(nr::__NR_kill, pid, signal)
+        } else {
+            sys!(nr::__NR_rt_sigqueueinfo, pid, signal, &raw const info)
         }
     })
 }
@@ -215,7 +217,7 @@ pub(crate) fn is_routed_here(signal: u32) -> bool {
         && PROCESS.is_started()
         && (1..=SIGNALS).contains(&signal)
         && routed & bit(signal) != 0
-        && (!kept::is_read(signal) || routing::is_accepted(signal))
+        && (!held::is_read(signal) || routing::is_accepted(signal))
 }
 
 /// `tgkill(2)`.
@@ -304,7 +306,7 @@ pub(crate) fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
         return Outcome::of(to_kernel(signal));
     }
     routing::to_thread(thread, &stops::sent(info));
-    kept::wait_for_first(bit(signal));
+    held::wait_for_first(bit(signal));
     sent(signal);
     Outcome::of(0)
 }
@@ -334,13 +336,7 @@ pub extern "C" fn pause(_: &Frame) -> Outcome {
     if !is_virtual() {
         return Outcome::PASS;
     }
-    Outcome::of(suspend(
-        Carrier::current()
-            .thread()
-            .signals
-            .mask
-            .load(Ordering::Relaxed),
-    ))
+    Outcome::of(suspend(super::own_mask()))
 }
 
 fn suspend(mask: u64) -> isize {
@@ -348,11 +344,11 @@ fn suspend(mask: u64) -> isize {
     let signals = &thread.signals;
     let old = signals.mask.swap(mask, Ordering::SeqCst);
     actions::watch(mask & !LIBC_INTERNAL & !old);
-    kept::release(!mask);
+    held::release(!mask);
     routing::pass_on(thread, mask);
     loop {
         signals.suspended_mask.set(Some(old));
-        if deliver() != super::Delivered::Nothing {
+        if deliver().ends_call(false) {
             return err(errno::EINTR);
         }
         thread.waits_for(WaitKind::SIGNAL, 0, 0);
@@ -378,7 +374,7 @@ pub extern "C" fn rt_sigtimedwait(frame: &Frame) -> Outcome {
     let signals = &thread.signals;
     actions::watch(set);
     signals.awaited.store(set, Ordering::SeqCst);
-    kept::release(set);
+    held::release(set);
     let result = wait_for(set, deadline_ns, frame.user(1));
     signals.awaited.store(0, Ordering::SeqCst);
     routing::pass_on(thread, set & signals.mask.load(Ordering::Relaxed));
@@ -410,7 +406,7 @@ fn wait_for(set: u64, deadline_ns: u64, info_to: User<SigInfo>) -> isize {
         if outcome == Wake::TimedOut {
             return err(errno::EAGAIN);
         }
-        if thread.signals.deliverable() & !set != 0 && deliver() != super::Delivered::Nothing {
+        if thread.signals.deliverable() & !set != 0 && deliver().ends_call(false) {
             return err(errno::EINTR);
         }
     }

@@ -1,12 +1,14 @@
 //! Delivery: a green thread runs its handlers, on its own stack.
 
-use super::actions::{self, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART};
-use super::entry::{Moved, raddle_enter_handler, raddle_handler_returned, raddle_resume};
-use super::kept;
-use super::routing::{self, process_pending};
-use super::{UNBLOCKABLE, alternate, bit, poke_here, preemption, stops};
-use crate::boundary::{interrupted_pass, is_pass_end};
-use crate::credentials;
+use super::{UNBLOCKABLE, bit, poke_here};
+use crate::callers;
+use crate::frame::{interrupted_pass, is_pass_end};
+use crate::signal::actions::{
+    self, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART,
+};
+use crate::signal::entry::{Moved, raddle_enter_handler, raddle_handler_returned, raddle_resume};
+use crate::signal::routing::{self, process_pending};
+use crate::signal::{alternate, held, preemption, stops};
 use core::sync::atomic::Ordering;
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::{Carrier, Thread};
@@ -30,6 +32,18 @@ pub enum Delivered {
     Restarting,
     /// A handler ran that wants the interrupted call to return EINTR.
     Interrupting,
+}
+
+impl Delivered {
+    /// Returns true if the interrupted call ends with EINTR. A call that restarts (`restarts`) goes
+    /// on behind handlers with SA_RESTART; every call goes on if no handler ran.
+    pub fn ends_call(self, restarts: bool) -> bool {
+        match self {
+            Self::Nothing => false,
+            Self::Restarting => !restarts,
+            Self::Interrupting => true,
+        }
+    }
 }
 
 /// Delivers the pending signals that the running thread doesn't block, here: handlers run before
@@ -187,7 +201,7 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
     routing::pass_on(thread, blocked);
     let is_first = !signals.handled.replace(true);
     let call_site = signals.call_site.replace(0);
-    let cancels = signal == CANCEL && credentials::is_libcs(call_site);
+    let cancels = signal == CANCEL && callers::is_libcs(call_site);
     let interrupts = action.flags & SA_RESTART == 0 || cancels;
     // The first handler decides, as in Linux.
     if cancels || interrupts && is_first {
@@ -281,7 +295,7 @@ pub unsafe extern "C" fn returned(frame: *mut Moved) {
         .signals
         .mask
         .store(mask & !UNBLOCKABLE, Ordering::SeqCst);
-    kept::release(!mask);
+    held::release(!mask);
     routing::pass_on(thread, mask);
     // SAFETY: as above.
     unsafe { next(frame, thread) }
@@ -296,7 +310,7 @@ pub unsafe fn resume(frame: *mut Moved) -> ! {
     let (base, size) = carrier.signal_stack.get();
     // SAFETY: the caller's frame.
     unsafe {
-        (*frame).context.sigmask = kept::mask_of(carrier);
+        (*frame).context.sigmask = held::mask_of(carrier);
         (*frame).context.stack = if size == 0 {
             StackT::DISABLED
         } else {

@@ -12,10 +12,11 @@
 //!
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
-use super::{MASK_BYTES, bit, delivery, preemption, stops, tsc};
-use crate::boundary::{interrupted_wait, is_pass};
-use crate::futex::robust;
-use crate::process;
+use super::bit;
+use crate::frame::{interrupted_wait, is_pass};
+use crate::kernel_threads;
+use crate::signal::{delivery, preemption, stops, tsc};
+use crate::words::robust;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
 use raddle_arch::{resume_after_fault, resume_interrupted_call};
@@ -23,10 +24,9 @@ use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;
 use raddle_engine::{Carrier, PROCESS, metronome, pages, plugins};
 use raddle_sys::abi::{SigInfo, UContext};
-use raddle_sys::{nr, sys};
+use raddle_sys::{change_signal_mask, nr, sys};
 
-use super::actions;
-use super::kept;
+use crate::signal::{actions, held};
 
 unsafe extern "C" {
     /// What the kernel enters.
@@ -76,13 +76,8 @@ fn is_fault(info: &SigInfo) -> bool {
 /// again, without a handler. A breakpoint or a refused system call isn't repeated, so its signal is
 /// sent once more.
 fn die(carrier: &Carrier, signal: u32) {
-    const UNBLOCK: usize = nr::SIG_UNBLOCK as usize;
-    let faults = actions::FAULTS;
-    // SAFETY: the kernel reads a live word. A robust list may lead anywhere.
-    unsafe {
-        let faults = &raw const faults;
-        sys!(nr::__NR_rt_sigprocmask, UNBLOCK, faults, 0usize, MASK_BYTES);
-    }
+    // SAFETY: the handlers of faults are fit for any thread. A robust list may lead anywhere.
+    unsafe { change_signal_mask(nr::SIG_UNBLOCK, actions::FAULTS) };
     robust::process_ends();
     actions::surrender(signal);
     if matches!(signal, 5 | 31) {
@@ -129,7 +124,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         return;
     }
     let pointer = Carrier::current_or_null();
-    if pointer.is_null() || process::is_raw(pointer) {
+    if pointer.is_null() || kernel_threads::is_raw(pointer) {
         if fault {
             actions::surrender(signal);
         }
@@ -142,9 +137,9 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     }
     let makes_child = carrier.child_shares.load(Ordering::Relaxed) != 0;
     if signal as usize == POKE && !makes_child {
-        context.sigmask = kept::mask_of(carrier);
+        context.sigmask = held::mask_of(carrier);
     } else {
-        context.sigmask |= kept::mask();
+        context.sigmask |= held::mask();
     }
     if fault && tsc::answer(carrier, info, is_ours(at), &mut context.context) {
         return;
@@ -173,7 +168,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         record(carrier, info);
         close_if_full(carrier, context, makes_child);
     }
-    let idle = carrier.arrivals.is_empty() && !kept::has_waiting();
+    let idle = carrier.arrivals.is_empty() && !held::has_waiting();
     if in_user && idle && !fault && delivery::deliverable(thread) == 0 {
         // A poke for signals that were handled already: nothing is written to the program's stack.
         carrier.attention.store(0, Ordering::Relaxed);
@@ -197,7 +192,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
 fn close_if_full(carrier: &Carrier, context: &mut UContext, makes_child: bool) {
     if carrier.arrivals.is_full() && !makes_child {
         carrier.closed.store(1, Ordering::Relaxed);
-        context.sigmask |= kept::mask_of(carrier);
+        context.sigmask |= held::mask_of(carrier);
     }
 }
 
@@ -217,7 +212,7 @@ fn go_on(
     // must not reach the next thread.
     // SAFETY: the kernel's frame, which was copied already.
     unsafe { registers.clear_float_state() };
-    context.sigmask = kept::mask_of(carrier);
+    context.sigmask = held::mask_of(carrier);
 }
 
 /// Handles sysmon's signal: moves the frame into the save area, or leaves the preemption to the end

@@ -16,15 +16,16 @@
 //! ([`end`]). If the process lives on, a debugger has taken the signal, or another thread has set
 //! an action meanwhile, which then counts as set before the signal.
 
-use super::actions::{self, DEFAULT};
-use super::calls::{from_ourselves, set_mask};
-use super::{SI_TKILL, bit, deliver, hide_mask, routing, stops};
-use crate::futex::robust;
-use crate::time::sleep_until;
+use super::{SI_TKILL, bit, deliver, hide_mask};
+use crate::clocks::deadlines::sleep_until;
+use crate::signal::actions::{self, DEFAULT};
+use crate::signal::calls::{from_ourselves, set_mask};
+use crate::signal::{routing, stops};
+use crate::words::robust;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::thread::Life;
 use raddle_engine::{Carrier, PROCESS, Thread, clock};
-use raddle_sys::{nr, sys};
+use raddle_sys::{change_signal_mask, nr, sys};
 
 const ABRT: u32 = 6;
 /// SIGSTOP, which no thread takes: the kernel stops the process.
@@ -54,23 +55,14 @@ pub fn ends_at_once(thread: &Thread, signal: u32) -> bool {
 
 /// Ends the process by the default action of `signal`. Returns if it lives on: see the module.
 pub fn end(signal: u32) {
-    const UNBLOCK: usize = nr::SIG_UNBLOCK as usize;
     let pid = PROCESS.pid.load(Ordering::Relaxed);
     let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
     ENDING.fetch_add(1, Ordering::SeqCst);
     robust::process_ends();
     actions::surrender(signal);
-    let only = bit(signal);
-    // SAFETY: the kernel reads a live word. It signals this very kernel thread, which may block the
-    // signal while it looks at others.
+    // SAFETY: signals this very kernel thread, which may block the signal while it looks at others.
     unsafe {
-        sys!(
-            nr::__NR_rt_sigprocmask,
-            UNBLOCK,
-            &raw const only,
-            0usize,
-            8usize
-        );
+        change_signal_mask(nr::SIG_UNBLOCK, bit(signal));
         sys!(nr::__NR_tgkill, pid, own, signal);
     }
     hide_mask();

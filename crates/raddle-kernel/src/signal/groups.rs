@@ -6,9 +6,11 @@
 //! call returns before that kernel thread has handled it. So the caller takes a signal that is
 //! still pending; else it waits until the signal is routed.
 
-use super::{LIBC_INTERNAL, actions, bit, fatal, is_virtual, kept, routing, stops};
-use crate::boundary::{Frame, Outcome};
-use crate::time::sleep_until;
+use super::{LIBC_INTERNAL, bit};
+use crate::clocks::deadlines::sleep_until;
+use crate::frame::{Frame, Outcome};
+use crate::mode::is_virtual;
+use crate::signal::{actions, fatal, held, routing, stops};
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::{PROCESS, clock};
 use raddle_sys::{is_err, nr, sys};
@@ -47,7 +49,7 @@ fn is_seen(signal: u32) -> bool {
         && (1..=super::SIGNALS).contains(&signal)
         && LIBC_INTERNAL & bit(signal) == 0
         && actions::is_ours(signal)
-        && kept::mask() & bit(signal) == 0
+        && held::mask() & bit(signal) == 0
 }
 
 /// Makes a `call` that sends `signal` to this process's group. Returns its result.

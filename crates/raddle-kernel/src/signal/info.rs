@@ -5,21 +5,21 @@ use crate::user::User;
 use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno};
 
-/// Bytes that the kernel keeps of the structure.
-const KEPT: usize = 48;
-/// Words behind the kept bytes.
-const REST: usize = (size_of::<SigInfo>() - KEPT) / size_of::<u64>();
+/// Bytes that the kernel copies of the structure.
+const COPIED: usize = 48;
+/// Words behind the copied bytes.
+const REST: usize = (size_of::<SigInfo>() - COPIED) / size_of::<u64>();
 
 /// Copies a `siginfo_t` in, for `signal`. The part that the kernel doesn't keep is zero, and isn't
 /// looked at if the code's fields are known.
 ///
 /// # Errors
 /// EFAULT, or E2BIG if that part holds something; negated.
-pub fn read(at: User<SigInfo>, signal: u32) -> Result<SigInfo, isize> {
-    let mut info = at.read_start(KEPT, SigInfo::EMPTY)?;
+pub(super) fn read(at: User<SigInfo>, signal: u32) -> Result<SigInfo, isize> {
+    let mut info = at.read_start(COPIED, SigInfo::EMPTY)?;
     info.signo = signal as i32;
     if !is_known(signal, info.code) {
-        let rest = at.byte_add(KEPT).cast::<[u64; REST]>().read()?;
+        let rest = at.byte_add(COPIED).cast::<[u64; REST]>().read()?;
         if rest != [0; REST] {
             return Err(err(errno::E2BIG));
         }
@@ -29,19 +29,19 @@ pub fn read(at: User<SigInfo>, signal: u32) -> Result<SigInfo, isize> {
 
 /// Returns true for a signal that claims to come from the kernel, `kill` or `tgkill`: a thread may
 /// send such a signal to itself only.
-pub fn is_restricted(info: &SigInfo) -> bool {
+pub(super) fn is_restricted(info: &SigInfo) -> bool {
     info.code >= 0 || info.code == SI_TKILL
 }
 
 /// Returns true if the kernel knows which fields go with a code (`known_siginfo_layout`).
 fn is_known(signal: u32, code: i32) -> bool {
-    const USER: i32 = raddle_sys::nr::SI_USER as i32;
-    const KERNEL: i32 = raddle_sys::nr::SI_KERNEL as i32;
+    const SI_USER: i32 = raddle_sys::nr::SI_USER as i32;
+    const SI_KERNEL: i32 = raddle_sys::nr::SI_KERNEL as i32;
     const LOWEST: i32 = -7; // SI_DETHREAD
     const ASYNC_NAMES: i32 = -60;
     match code {
-        KERNEL | ASYNC_NAMES => true,
-        code if code > USER => code <= highest_code(signal),
+        SI_KERNEL | ASYNC_NAMES => true,
+        code if code > SI_USER => code <= highest_code(signal),
         code => code >= LOWEST,
     }
 }

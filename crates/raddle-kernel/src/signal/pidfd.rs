@@ -4,10 +4,10 @@
 //! before that `/proc` does. If neither does, or for a directory of `/proc`, the kernel sends the
 //! signal, which reaches the process like one from outside.
 
-use super::calls::{from_ourselves, is_routed_here};
-use super::{SI_TKILL, calls, groups, info, routing};
-use crate::boundary::{Frame, Outcome};
-use crate::procfs::processes;
+use super::SI_TKILL;
+use crate::frame::{Frame, Outcome};
+use crate::signal::calls::{self, from_ourselves, is_routed_here};
+use crate::signal::{groups, info, processes, routing};
 use crate::user::User;
 use core::sync::atomic::Ordering;
 use raddle_engine::{Carrier, PROCESS, Thread};
@@ -15,7 +15,7 @@ use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno, is_err, nr, sys};
 
 /// Instead of a descriptor: the calling thread, and its process (Linux 6.15).
-const SELF_THREAD: i32 = nr::PIDFD_SELF_THREAD;
+const PIDFD_SELF_THREAD: i32 = nr::PIDFD_SELF_THREAD;
 const SELF_PROCESS: i32 = -10_001;
 
 /// The known flags.
@@ -39,7 +39,7 @@ pub extern "C" fn pidfd_send_signal(frame: &Frame) -> Outcome {
     }
     let is_main = Carrier::current().thread().tid() == PROCESS.pid.load(Ordering::Relaxed);
     // The kernel takes the carrier for the calling thread.
-    let is_own_threads_group = flags == TO_GROUP && fd == SELF_THREAD;
+    let is_own_threads_group = flags == TO_GROUP && fd == PIDFD_SELF_THREAD;
     let named = if is_own_threads_group {
         SELF_PROCESS
     } else {
@@ -61,7 +61,12 @@ pub extern "C" fn pidfd_send_signal(frame: &Frame) -> Outcome {
         return Outcome::of(groups::send_to_own(signal, || call(signal, frame.arg(2))));
     }
     let receiver = receiver(fd, flags);
-    match read_info(frame.arg(2), signal, receiver, is_main || fd == SELF_THREAD) {
+    match read_info(
+        frame.arg(2),
+        signal,
+        receiver,
+        is_main || fd == PIDFD_SELF_THREAD,
+    ) {
         Ok(info) => {
             match receiver {
                 Receiver::Thread(thread) => return calls::queue(thread, &info),
@@ -80,7 +85,7 @@ fn names_us(fd: i32) -> bool {
     const GET_INFO: usize = 0xC040_FF0B;
     const WORDS: usize = 8;
     const IDS: usize = 2;
-    if fd == SELF_THREAD || fd == SELF_PROCESS {
+    if fd == PIDFD_SELF_THREAD || fd == SELF_PROCESS {
         return true;
     }
     let mut info = [0u64; WORDS];
@@ -98,16 +103,16 @@ fn names_us(fd: i32) -> bool {
 fn receiver<'a>(fd: i32, flags: usize) -> Receiver<'a> {
     /// `PIDFD_THREAD`.
     const OF_THREAD: isize = 0o200;
-    const GETFL: usize = nr::F_GETFL as usize;
+    const F_GETFL: usize = nr::F_GETFL as usize;
     // SAFETY: a plain query.
-    let is_of_thread = || unsafe { sys!(nr::__NR_fcntl, fd, GETFL) } & OF_THREAD != 0;
+    let is_of_thread = || unsafe { sys!(nr::__NR_fcntl, fd, F_GETFL) } & OF_THREAD != 0;
     let to_thread = match flags {
         TO_THREAD => true,
         TO_PROCESS => false,
-        _ => fd == SELF_THREAD || fd != SELF_PROCESS && is_of_thread(),
+        _ => fd == PIDFD_SELF_THREAD || fd != SELF_PROCESS && is_of_thread(),
     };
     let named = match fd {
-        SELF_THREAD => Some(Carrier::current().thread()),
+        PIDFD_SELF_THREAD => Some(Carrier::current().thread()),
         _ => PROCESS.find(PROCESS.pid.load(Ordering::Relaxed)),
     };
     match named {
@@ -137,8 +142,9 @@ fn read_info(
     if info.signo as u32 != signal {
         return Err(err(errno::EINVAL));
     }
-    match !is_named && (info.code >= 0 || info.code == SI_TKILL) {
-        true => Err(err(errno::EPERM)),
-        false => Ok(info),
+    if !is_named && (info.code >= 0 || info.code == SI_TKILL) {
+        Err(err(errno::EPERM))
+    } else {
+        Ok(info)
     }
 }

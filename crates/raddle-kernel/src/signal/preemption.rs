@@ -9,9 +9,8 @@
 //!
 //! If the signal interrupts the runtime's code, the thread gives way at the end of the call.
 
-use super::delivery;
-use super::entry::{Moved, move_frame, raddle_arrive};
-use super::routing;
+use crate::signal::entry::{Moved, move_frame, raddle_arrive};
+use crate::signal::{delivery, routing};
 use core::sync::atomic::Ordering;
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::{Carrier, PROCESS, Thread, room, switch};
@@ -23,16 +22,15 @@ const AREA: usize = 32 * 1024;
 
 /// Returns true for sysmon's signal.
 pub fn is_request(info: &SigInfo) -> bool {
-    const TKILL: i32 = raddle_sys::nr::SI_TKILL;
+    const SI_TKILL: i32 = raddle_sys::nr::SI_TKILL;
     info.signo as usize == PREEMPT
-        && info.code == TKILL
+        && info.code == SI_TKILL
         && info.pid as u32 == PROCESS.pid.load(Ordering::Relaxed)
 }
 
 /// Returns the top of the running thread's save area; `None` if it isn't to be preempted now.
 pub fn area(carrier: &Carrier, thread: &Thread) -> Option<usize> {
-    let alone = !carrier.bound.load(Ordering::Relaxed).is_null();
-    if alone || !carrier.is_to_preempt() {
+    if carrier.is_bound() || !carrier.is_to_preempt() {
         return None;
     }
     if thread.save_area.get() == 0 {
@@ -72,7 +70,7 @@ pub fn at_end_of_call() -> bool {
     if switch::come_back(carrier) {
         return true;
     }
-    let gives_way = carrier.is_to_preempt() && carrier.bound.load(Ordering::Relaxed).is_null();
+    let gives_way = carrier.is_to_preempt() && !carrier.is_bound();
     if gives_way {
         room::give_way();
     }

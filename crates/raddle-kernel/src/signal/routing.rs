@@ -6,11 +6,10 @@
 //! for the process. The thread does so after it has changed its mask or its life; the sender looks
 //! at both after it has left the signal, so one of the two sees the other's change.
 
-use super::actions::{self, CHLD};
-use super::kept;
-use super::timers::{self, Target};
-use super::{MASK_BYTES, SI_TKILL, bit, fatal, groups, poke, set_kernel_mask, stops};
-use crate::children;
+use super::{MASK_BYTES, SI_TKILL, bit, poke, set_kernel_mask};
+use crate::signal::actions::{self, CHLD};
+use crate::signal::timers::{self, Target};
+use crate::signal::{children, fatal, groups, held, stops};
 use core::sync::atomic::Ordering;
 use raddle_engine::carrier::SIGNALLED;
 use raddle_engine::signals::{CommonSignals, Form, Passed, SI_TIMER};
@@ -47,7 +46,7 @@ pub fn discard(signal: u32, fits: fn(&SigInfo) -> bool) {
 ///
 /// The thread that a signal wakes here runs before the one that it interrupted goes on.
 pub fn route() {
-    kept::look();
+    held::look();
     let carrier = Carrier::current();
     carrier.roused.set(false);
     loop {
@@ -59,7 +58,7 @@ pub fn route() {
         }
         carrier.closed.store(0, Ordering::Relaxed);
         if carrier.child_shares.load(Ordering::Relaxed) == 0 {
-            set_kernel_mask(kept::mask_of(carrier)); // what the kernel has kept comes here
+            set_kernel_mask(held::mask_of(carrier)); // what the kernel has held comes here
         } // else the mask is the thread's
     }
     if carrier.roused.replace(false) {
@@ -84,7 +83,7 @@ pub fn route_one(info: &SigInfo) {
 /// kernel has chosen a kernel thread for the signal, which may have no CPU for long. A signal that
 /// a carrier is about to handle isn't found.
 pub fn fetch_signal(signal: u32) {
-    if kept::mask() & bit(signal) != 0 || !actions::is_ours(signal) {
+    if held::mask() & bit(signal) != 0 || !actions::is_ours(signal) {
         return; // the kernel keeps it, or doesn't send it
     }
     let (set, now, mut info) = (bit(signal), Timespec::default(), SigInfo::EMPTY);
@@ -116,7 +115,7 @@ fn meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
     }
     let directed = info.code == SI_TKILL
         && carrier.kernel_tid.load(Ordering::Relaxed) == pid
-        && !kept::is_read(info.signo as u32);
+        && !held::is_read(info.signo as u32);
     if directed { PROCESS.find(pid) } else { None }
 }
 
@@ -183,7 +182,7 @@ fn main<'a>() -> Option<&'a Thread> {
 }
 
 fn hold(info: &SigInfo) {
-    if !kept::keep(info) {
+    if !held::hold(info) {
         hold_here(info);
     }
 }
@@ -224,7 +223,7 @@ pub fn reconsider(set: u64) {
     let thread = Carrier::current().thread();
     for signal in (1..=super::SIGNALS).filter(|&signal| set & bit(signal) != 0) {
         while let Some(info) = take(thread, bit(signal)) {
-            if !kept::keep(&info) {
+            if !held::hold(&info) {
                 hold(&info);
                 break; // the kernel's queue is full
             }
@@ -268,7 +267,7 @@ pub fn to_thread(thread: &Thread, info: &SigInfo) {
         return fatal::end(signal);
     }
     let is_blocked = blocks(thread, signal) && !awaits(thread, signal);
-    if is_blocked && kept::is_read(signal) && !is_accepted(signal) {
+    if is_blocked && held::is_read(signal) && !is_accepted(signal) {
         hold(info);
     } else if post(thread, info, false) {
         tell(thread, signal, false);
@@ -293,9 +292,10 @@ fn drops(thread: &Thread, signal: u32) -> bool {
 fn post(thread: &Thread, info: &SigInfo, is_shared: bool) -> bool {
     let signals = &thread.signals;
     let own = signals.pending.load(Ordering::Relaxed) & !signals.shared.load(Ordering::Relaxed);
-    let form = match is_shared && own & bit(info.signo as u32) != 0 {
-        true => Form::Each, // apart from the thread's own signal of this number
-        false => Form::of(info),
+    let form = if is_shared && own & bit(info.signo as u32) != 0 {
+        Form::Each // apart from the thread's own signal of this number
+    } else {
+        Form::of(info)
     };
     signals.post(info, form, is_shared, || thread.life() == Life::Live)
 }
@@ -326,7 +326,7 @@ pub fn pass_on(thread: &Thread, set: u64) {
 #[cold]
 fn pass_on_some(thread: &Thread, left: u64) {
     for signal in (1..=super::SIGNALS).filter(|&signal| left & bit(signal) != 0) {
-        if kept::is_read(signal) {
+        if held::is_read(signal) {
             while !accepts(thread, signal)
                 && let Some(info) = thread.signals.take_shared(signal)
             {
@@ -398,7 +398,7 @@ fn take_any(thread: &Thread, wanted: u64) -> Option<SigInfo> {
 /// Gives the kernel the pending signals that the running thread blocks, for the program that
 /// replaces this one. The kernel has the thread's mask. Expiries of timers end with the program.
 pub fn lend_pending() {
-    if !super::is_virtual() {
+    if !crate::mode::is_virtual() {
         return;
     }
     route();
@@ -422,11 +422,11 @@ pub fn lend_pending() {
 
 /// Undoes [`lend_pending`].
 pub fn take_pending_back() {
-    if !super::is_virtual() {
+    if !crate::mode::is_virtual() {
         return;
     }
     let thread = Carrier::current().thread();
-    let lent = thread.signals.mask.load(Ordering::Relaxed) & !kept::mask();
+    let lent = thread.signals.mask.load(Ordering::Relaxed) & !held::mask();
     let (mut info, now) = (SigInfo::EMPTY, Timespec::default());
     loop {
         // SAFETY: the kernel fills and reads live structures, and doesn't wait.

@@ -14,12 +14,12 @@
 //! handled after the SIGCONT, and is then taken for a later one: a terminal's are dropped if the
 //! process isn't in the background any more ([`is_stale`]).
 
-use super::{actions, bit, routing};
-use crate::descriptors::is_in_background;
+use super::bit;
+use crate::signal::{actions, routing};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::{Carrier, PROCESS};
 use raddle_sys::abi::SigInfo;
-use raddle_sys::{is_err, nr, sys};
+use raddle_sys::{change_signal_mask, is_err, nr, sys};
 
 const CONT: u32 = 18;
 /// SIGTSTP, SIGTTIN, SIGTTOU.
@@ -166,20 +166,34 @@ pub fn is_stale(info: &SigInfo) -> bool {
 /// The signal pends before the kernel may act on it: if another kernel thread causes the stop in
 /// this moment, SIGCONT discards this signal, and the process doesn't stop twice.
 pub fn stop(signal: u32) {
-    const BLOCK: usize = nr::SIG_BLOCK as usize;
-    const SETMASK: usize = nr::SIG_SETMASK as usize;
     let pid = PROCESS.pid.load(Ordering::Relaxed);
     let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
-    let (only, mut mask) = (bit(signal), 0u64);
-    let change = |how: usize, to: *const u64, old: *mut u64| {
-        // SAFETY: the kernel reads and fills live words.
-        unsafe { sys!(nr::__NR_rt_sigprocmask, how, to, old, 8usize) }
-    };
-    change(BLOCK, &raw const only, &raw mut mask);
     // SAFETY: signals this very kernel thread.
-    unsafe { sys!(nr::__NR_tgkill, pid, own, signal) };
+    let mask = unsafe {
+        let mask = change_signal_mask(nr::SIG_BLOCK, bit(signal));
+        sys!(nr::__NR_tgkill, pid, own, signal);
+        mask
+    };
     actions::surrender(signal);
-    change(SETMASK, &raw const mask, core::ptr::null_mut()); // stops here
+    // SAFETY: the mask from before.
+    unsafe { change_signal_mask(nr::SIG_SETMASK, mask) }; // stops here
     no_more(STOPS);
     actions::take_back(signal);
+}
+
+/// Returns true if the calling process is in the background of its controlling terminal. The master
+/// of a terminal controls no process.
+pub fn is_in_background(fd: usize) -> bool {
+    const TIOCGPGRP: usize = 0x540f;
+    const TIOCGPTN: usize = 0x80045430;
+    let (mut foreground, mut number) = (0u32, 0u32);
+    // SAFETY: the kernel fills live words.
+    let (asked, own, is_slave) = unsafe {
+        (
+            sys!(nr::__NR_ioctl, fd, TIOCGPGRP, &raw mut foreground),
+            sys!(nr::__NR_getpgid, 0usize),
+            is_err(sys!(nr::__NR_ioctl, fd, TIOCGPTN, &raw mut number)),
+        )
+    };
+    !is_err(asked) && own != foreground as isize && is_slave
 }

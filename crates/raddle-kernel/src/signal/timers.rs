@@ -5,8 +5,10 @@
 //! routing looks there when the signal arrives. An expiry is an overrun while its predecessor still
 //! waits to be taken, as in the kernel, which here believes that the program took it long ago.
 
-use super::{actions, bit, is_virtual};
-use crate::boundary::{Frame, Outcome};
+use super::bit;
+use crate::frame::{Frame, Outcome};
+use crate::mode::is_virtual;
+use crate::signal::actions;
 use crate::user::User;
 use crate::{clocks, scheduling};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -78,15 +80,16 @@ fn add(id: u32, tid: u32) -> bool {
 
 /// `timer_create(2)`.
 pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
-    const SIGNAL: u32 = nr::SIGEV_SIGNAL;
-    const THREAD_ID: u32 = nr::SIGEV_THREAD_ID;
+    const SIGEV_SIGNAL: u32 = nr::SIGEV_SIGNAL;
+    const SIGEV_THREAD_ID: u32 = nr::SIGEV_THREAD_ID;
     let event_at = frame.user::<SigEvent>(1);
-    let mut event = match event_at.is_null() {
-        true => None,
-        false => match event_at.read() {
+    let mut event = if event_at.is_null() {
+        None
+    } else {
+        match event_at.read() {
             Ok(event) => Some(event),
             Err(errno) => return Outcome::of(errno),
-        },
+        }
     };
     let clock = match clock(frame.word(0)) {
         Ok(clock) => clock,
@@ -94,10 +97,10 @@ pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
     };
     let mut tid = 0;
     if let Some(event) = &mut event
-        && event.notify == THREAD_ID
+        && event.notify == SIGEV_THREAD_ID
         && PROCESS.find(event.tid).is_some()
     {
-        (tid, event.notify) = (event.tid, SIGNAL);
+        (tid, event.notify) = (event.tid, SIGEV_SIGNAL);
         if is_virtual() && (1..=super::SIGNALS).contains(&event.signal) {
             actions::watch(bit(event.signal));
         }
@@ -118,7 +121,7 @@ pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
         };
         return Outcome::of(told.err().unwrap_or(result));
     }
-    let signals = event.is_none_or(|event| event.notify == SIGNAL);
+    let signals = event.is_none_or(|event| event.notify == SIGEV_SIGNAL);
     Outcome::of(match made(id, signals.then_some(tid), frame.user(2)) {
         Ok(()) => 0,
         Err(errno) => {

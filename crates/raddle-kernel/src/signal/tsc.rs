@@ -11,7 +11,12 @@ use raddle_sys::{nr, sys};
 
 /// Emulates the instruction that raised `info` on this carrier, if it is a reading by the runtime
 /// or on its behalf; `is_ours` says that it is the runtime's own text. In the signal handler.
-pub fn answer(carrier: &Carrier, info: &SigInfo, is_ours: bool, context: &mut SigContext) -> bool {
+pub(super) fn answer(
+    carrier: &Carrier,
+    info: &SigInfo,
+    is_ours: bool,
+    context: &mut SigContext,
+) -> bool {
     const SEGV: i32 = 11;
     const BY_KERNEL: i32 = 0x80;
     let in_clock = carrier.in_clock.get() != 0;
@@ -25,9 +30,9 @@ pub fn answer(carrier: &Carrier, info: &SigInfo, is_ours: bool, context: &mut Si
 
 /// Reads the clock by a system call: the vDSO may be the interrupted code.
 fn now_ns() -> u64 {
-    const MONOTONIC: usize = nr::CLOCK_MONOTONIC as usize;
+    const CLOCK_MONOTONIC: usize = nr::CLOCK_MONOTONIC as usize;
     let mut time = Timespec::default();
     // SAFETY: the kernel fills a live structure.
-    unsafe { sys!(nr::__NR_clock_gettime, MONOTONIC, &raw mut time) };
+    unsafe { sys!(nr::__NR_clock_gettime, CLOCK_MONOTONIC, &raw mut time) };
     time.to_ns().unwrap_or(0)
 }

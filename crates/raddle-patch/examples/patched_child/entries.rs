@@ -4,21 +4,21 @@ use core::arch::global_asm;
 use core::sync::atomic::AtomicU64;
 
 unsafe extern "C" {
-    pub fn test_entry_plain();
-    pub fn test_entry_vector();
-    pub fn test_entry_before();
-    pub fn test_entry_after();
+    pub(crate) fn test_entry_plain();
+    pub(crate) fn test_entry_vector();
+    pub(crate) fn test_entry_before();
+    pub(crate) fn test_entry_after();
 }
 
 /// How often each entry has been called.
-pub static PLAIN_CALLS: AtomicU64 = AtomicU64::new(0);
-pub static VECTOR_CALLS: AtomicU64 = AtomicU64::new(0);
-pub static BEFORE_CALLS: AtomicU64 = AtomicU64::new(0);
-pub static AFTER_CALLS: AtomicU64 = AtomicU64::new(0);
+pub(crate) static PLAIN_CALLS: AtomicU64 = AtomicU64::new(0);
+pub(crate) static VECTOR_CALLS: AtomicU64 = AtomicU64::new(0);
+pub(crate) static BEFORE_CALLS: AtomicU64 = AtomicU64::new(0);
+pub(crate) static AFTER_CALLS: AtomicU64 = AtomicU64::new(0);
 /// The number of a system call before which the hook is called; 0 for none.
-pub static HOOKED: AtomicU64 = AtomicU64::new(0);
+pub(crate) static HOOKED: AtomicU64 = AtomicU64::new(0);
 /// The hook, a C function without arguments.
-pub static HOOK: AtomicU64 = AtomicU64::new(0);
+pub(crate) static HOOK: AtomicU64 = AtomicU64::new(0);
 
 // A system call may destroy rcx and r11, and so may entries.
 global_asm!(

@@ -9,7 +9,7 @@ use super::patch;
 use crate::common::LIBC;
 
 /// Lets one call of `protect` fail.
-pub struct Failing {
+pub(crate) struct Failing {
     /// Calls before the one that fails.
     left: Cell<usize>,
     fails_map: bool,
@@ -19,7 +19,7 @@ const ERRNO: i32 = libc::EACCES;
 
 impl Failing {
     /// Lets this call fail.
-    pub fn at(left: usize) -> Self {
+    pub(crate) fn at(left: usize) -> Self {
         Self {
             left: Cell::new(left),
             fails_map: false,
@@ -56,7 +56,7 @@ impl Memory for Failing {
     }
 }
 
-pub fn all() {
+pub(crate) fn all() {
     let text = text_of_libc();
     let untouched = copy(text);
     let maps = access_of(text.0);

@@ -46,7 +46,7 @@ fn patch(plan: &Plan<'_>, image: &Image, left: usize) -> Result<Report, Refusal>
     unsafe { apply(image, plan, &targets(), &Failing::at(left), None) }
 }
 
-pub fn islands() {
+pub(crate) fn islands() {
     let copy = copy_of_libc();
     // SAFETY: the copy is mapped as libc is.
     let image = unsafe { Image::at(copy, Image::ANY_SIZE) }.unwrap();

@@ -84,7 +84,7 @@ fn calls_getppid() -> libc::pid_t {
 }
 
 /// A stack trace from inside an entry.
-pub fn from_entry() {
+pub(crate) fn from_entry() {
     // The first call loads libgcc, which makes system calls of its own.
     FRAMES.take();
     patch_glibc();
@@ -147,7 +147,7 @@ extern "C" fn reached(_: i32, _: i32, _: u64, _: *mut c_void, _: *mut c_void) ->
 
 /// Cancels a thread that blocks in a system call inside an entry. The unwinder starts in a signal
 /// handler there, and passes the entry and the stub to reach the thread's own frames.
-pub fn cancel() {
+pub(crate) fn cancel() {
     patch_glibc();
     let mut ends = [0; 2];
     let mut thread = 0;
@@ -256,7 +256,7 @@ fn steps_through(function: usize) -> u64 {
 
 /// Steps through the stub of `getppid`, which has a constant number, and the stub of `syscall`,
 /// which hasn't, and takes a trace at each instruction.
-pub fn step() {
+pub(crate) fn step() {
     FRAMES.take();
     patch_glibc();
     // SAFETY: the handler has the signature that SA_SIGINFO requires.

@@ -18,7 +18,7 @@ fn calls(counter: &AtomicU64) -> u64 {
 }
 
 /// Works with files, names, sockets, time, memory, processes.
-pub fn everyday() {
+pub(crate) fn everyday() {
     let begin = Instant::now();
     let reports = patch_glibc();
     println!(
@@ -97,7 +97,7 @@ fn sockets() {
 
 /// Makes threads (clone3), and children by fork, vfork, posix_spawn and system (clone with a
 /// stack).
-pub fn clones() {
+pub(crate) fn clones() {
     patch_glibc();
     let sum: u64 = (0..50)
         .map(|number| std::thread::spawn(move || number))
@@ -163,7 +163,7 @@ unsafe fn wait(child: libc::pid_t) -> i32 {
 
 /// `getppid` in libc is `mov; syscall; ret`: all registers that a system call preserves, and the
 /// red zone of the calling code, must be unchanged.
-pub fn registers() {
+pub(crate) fn registers() {
     patch_glibc();
     let function = libc::getppid as *const () as usize;
     let begin = calls(&entries::PLAIN_CALLS);
@@ -197,7 +197,7 @@ pub fn registers() {
 }
 
 /// Checks that every patched window leads to a slot that remembers it.
-pub fn sites() {
+pub(crate) fn sites() {
     let mut scratch = vec![Site::EMPTY; 1024];
     let libc_image = image(LIBC);
     let planned = plan(&libc_image, &[u64::MAX; 8], &mut scratch).unwrap();

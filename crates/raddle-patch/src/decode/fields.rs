@@ -7,11 +7,11 @@
 use super::tables::{self, Opcode};
 
 /// Bytes that are looked at: more than any sequence of fields that passes the checks.
-pub const WINDOW: usize = 32;
+pub(super) const WINDOW: usize = 32;
 
 /// The table that holds the opcode.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Map {
+pub(super) enum Map {
     /// One byte.
     One,
     /// 0f.
@@ -22,7 +22,7 @@ pub enum Map {
 
 /// The fields of an instruction.
 #[derive(Clone, Copy)]
-pub struct Fields {
+pub(super) struct Fields {
     pub shape: Opcode,
     pub map: Map,
     pub opcode: u8,
@@ -45,7 +45,7 @@ pub struct Fields {
 impl Fields {
     /// Reads an instruction, which may be longer than the bytes that exist.
     #[inline(always)]
-    pub fn read(window: &[u8; WINDOW]) -> Self {
+    pub(super) fn read(window: &[u8; WINDOW]) -> Self {
         let first = window[0];
         let is_rex = first & 0xf0 == 0x40;
         let (rex, opcode) = if is_rex {
@@ -70,44 +70,44 @@ impl Fields {
 
     /// Returns the register field of the operand byte, without its REX bit.
     #[inline]
-    pub fn reg(&self) -> u8 {
+    pub(super) fn reg(&self) -> u8 {
         (self.modrm >> 3) & 7
     }
 
     /// Returns the register that the register field names.
-    pub fn reg_register(&self) -> u8 {
+    pub(super) fn reg_register(&self) -> u8 {
         self.reg() | (self.rex & 4) << 1
     }
 
     /// Returns the register of the other operand, if that is a register.
-    pub fn rm_register(&self) -> Option<u8> {
+    pub(super) fn rm_register(&self) -> Option<u8> {
         let is_register = self.shape.has_modrm() && self.modrm >= 0xc0;
         is_register.then_some(self.modrm & 7 | (self.rex & 1) << 3)
     }
 
     /// Returns the register in the low bits of the opcode.
-    pub fn opcode_register(&self) -> u8 {
+    pub(super) fn opcode_register(&self) -> u8 {
         self.opcode & 7 | (self.rex & 1) << 3
     }
 
-    pub fn is_wide(&self) -> bool {
+    pub(super) fn is_wide(&self) -> bool {
         self.rex & 8 != 0
     }
 
     #[inline]
-    pub fn is_rip_relative(&self) -> bool {
+    pub(super) fn is_rip_relative(&self) -> bool {
         self.shape.has_modrm() && self.modrm & 0xc7 == 5
     }
 
     /// Returns whether the memory operand's base is rsp.
-    pub fn is_relative_to_rsp(&self) -> bool {
+    pub(super) fn is_relative_to_rsp(&self) -> bool {
         let has_sib = self.shape.has_modrm() && has_sib(self.modrm);
         has_sib && self.sib & 7 == 4 && self.rex & 1 == 0
     }
 
     /// Returns the immediate, sign-extended; if it is longer than four bytes, its first four.
     #[inline]
-    pub fn immediate(&self) -> i32 {
+    pub(super) fn immediate(&self) -> i32 {
         match self.immediate_len {
             0 => 0,
             1 => self.immediate << 24 >> 24,

@@ -6,12 +6,12 @@
 
 /// Properties of one opcode.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Opcode(u32);
+pub(super) struct Opcode(u32);
 
 /// Where an instruction writes a general register, if that may be eax.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
-pub enum Destination {
+pub(super) enum Destination {
     None,
     Rm,
     Reg,
@@ -33,13 +33,13 @@ const IMM8: u32 = 1;
 const IMM16: u32 = 2;
 const IMM32: u32 = 4;
 /// Two or four bytes by operand size.
-pub const IMM_Z: u32 = 1 << 3;
+pub(super) const IMM_Z: u32 = 1 << 3;
 /// Two, four or eight bytes by operand size.
-pub const IMM_V: u32 = 1 << 4;
+pub(super) const IMM_V: u32 = 1 << 4;
 /// An address of four or eight bytes.
-pub const OFFSET: u32 = 1 << 5;
+pub(super) const OFFSET: u32 = 1 << 5;
 /// Only members 0 and 1 of the group have one.
-pub const IMM_UNARY: u32 = 1 << 6;
+pub(super) const IMM_UNARY: u32 = 1 << 6;
 const ODD_IMMEDIATE: u32 = IMM_Z | IMM_V | OFFSET | IMM_UNARY;
 const MODRM: u32 = 1 << 7;
 /// The register field selects the operation.
@@ -59,62 +59,62 @@ const fn to(destination: Destination) -> u32 {
 }
 
 impl Opcode {
-    pub const BAD: Self = Self(BAD);
+    pub(super) const BAD: Self = Self(BAD);
 
-    pub const fn has_modrm(self) -> bool {
+    pub(super) const fn has_modrm(self) -> bool {
         self.0 & MODRM != 0
     }
 
-    pub const fn fixed_immediate_len(self) -> usize {
+    pub(super) const fn fixed_immediate_len(self) -> usize {
         (self.0 & 7) as usize
     }
 
-    pub const fn has_odd_immediate(self) -> bool {
+    pub(super) const fn has_odd_immediate(self) -> bool {
         self.0 & ODD_IMMEDIATE != 0
     }
 
     /// Returns the rule for the immediate's length.
-    pub const fn odd_immediate(self) -> u32 {
+    pub(super) const fn odd_immediate(self) -> u32 {
         self.0 & ODD_IMMEDIATE
     }
 
-    pub const fn is_group(self) -> bool {
+    pub(super) const fn is_group(self) -> bool {
         self.0 & GROUP != 0
     }
 
-    pub const fn changes_rsp(self) -> bool {
+    pub(super) const fn changes_rsp(self) -> bool {
         self.0 & STACK != 0
     }
 
-    pub const fn is_vector(self) -> bool {
+    pub(super) const fn is_vector(self) -> bool {
         self.0 & VECTOR != 0
     }
 
-    pub const fn directs_flow(self) -> bool {
+    pub(super) const fn directs_flow(self) -> bool {
         self.0 & FLOW != 0
     }
 
-    pub const fn is_prefix(self) -> bool {
+    pub(super) const fn is_prefix(self) -> bool {
         self.0 & PREFIX != 0
     }
 
     /// Returns the same opcode where it is known not to be a prefix: `pop` shares one with XOP.
-    pub const fn without_prefix(self) -> Self {
+    pub(super) const fn without_prefix(self) -> Self {
         Self(self.0 & !PREFIX)
     }
 
-    pub const fn is_bad(self) -> bool {
+    pub(super) const fn is_bad(self) -> bool {
         self.0 & BAD != 0
     }
 
-    pub const fn has_register_in_opcode(self) -> bool {
+    pub(super) const fn has_register_in_opcode(self) -> bool {
         matches!(
             self.destination(),
             Destination::InOpcode | Destination::InOpcodeByte
         )
     }
 
-    pub const fn destination(self) -> Destination {
+    pub(super) const fn destination(self) -> Destination {
         match self.0 >> DESTINATION_SHIFT {
             0 => Destination::None,
             1 => Destination::Rm,
@@ -130,9 +130,9 @@ impl Opcode {
 }
 
 /// The one-byte map.
-pub static ONE: [Opcode; 256] = one();
+pub(super) static ONE: [Opcode; 256] = one();
 /// The map behind 0f.
-pub static TWO: [Opcode; 256] = two();
+pub(super) static TWO: [Opcode; 256] = two();
 
 const fn set(table: &mut [Opcode; 256], from: usize, to: usize, bits: u32) {
     let mut at = from;
@@ -334,7 +334,7 @@ const fn two() -> [Opcode; 256] {
 }
 
 /// Returns an opcode of the map behind 0f 38.
-pub const fn three_38(opcode: u8) -> Opcode {
+pub(super) const fn three_38(opcode: u8) -> Opcode {
     Opcode(match opcode {
         0x80..=0x82 => MODRM,
         // movbe, crc32, adcx, adox, the shadow stack's writes, direct stores.
@@ -344,7 +344,7 @@ pub const fn three_38(opcode: u8) -> Opcode {
 }
 
 /// Returns an opcode of the map behind 0f 3a.
-pub const fn three_3a(opcode: u8) -> Opcode {
+pub(super) const fn three_3a(opcode: u8) -> Opcode {
     Opcode(match opcode {
         // pextrb, pextrw, pextrd, extractps.
         0x14..=0x17 => MODRM | VECTOR | IMM8 | to(Destination::Eax),
@@ -353,7 +353,7 @@ pub const fn three_3a(opcode: u8) -> Opcode {
 }
 
 /// Returns opcode `opcode` of map `map` behind a VEX, XOP or EVEX prefix.
-pub const fn vector(map: u8, opcode: u8, evex: bool) -> Opcode {
+pub(super) const fn vector(map: u8, opcode: u8, evex: bool) -> Opcode {
     Opcode(match map {
         1 => vector_0f(opcode, evex),
         2 => vector_38(opcode, evex),

@@ -57,7 +57,7 @@ pub(crate) enum Reach {
 }
 
 impl Reach {
-    pub fn is_far(self) -> bool {
+    pub(crate) fn is_far(self) -> bool {
         self != Self::Near
     }
 }
@@ -72,7 +72,7 @@ struct Supply {
 impl Slots {
     /// Returns unused slots, as many of each kind as asked for: the same ones until slots are kept
     /// or released.
-    pub fn unused(reach: Reach, plain: usize, clone_like: usize) -> Result<Self, Refusal> {
+    pub(crate) fn unused(reach: Reach, plain: usize, clone_like: usize) -> Result<Self, Refusal> {
         let (plain, clone_like, far) = match reach {
             Reach::Near => (plain, clone_like, 0),
             Reach::Islands(_) => (0, 0, plain + clone_like),
@@ -86,7 +86,7 @@ impl Slots {
     }
 
     /// Takes a slot, and returns its address.
-    pub fn take(&mut self, kind: EntryKind) -> Result<usize, Refusal> {
+    pub(crate) fn take(&mut self, kind: EntryKind) -> Result<usize, Refusal> {
         match kind {
             _ if self.reach.is_far() => self.far.take(),
             EntryKind::Plain | EntryKind::Vector => self.plain.take(),
@@ -95,12 +95,12 @@ impl Slots {
     }
 
     /// Returns the pages of the slots, per array; the range of an array may be empty.
-    pub fn pages(&self) -> [Range<usize>; 3] {
+    pub(crate) fn pages(&self) -> [Range<usize>; 3] {
         [&self.plain, &self.clone_like, &self.far].map(Supply::addresses)
     }
 
     /// Marks the slots as used, until they are released.
-    pub fn keep(self) -> Stubs {
+    pub(crate) fn keep(self) -> Stubs {
         let stubs = Stubs {
             plain: bits(&self.plain.pages),
             clone_like: bits(&self.clone_like.pages),
@@ -200,13 +200,15 @@ pub(crate) fn code(slot: usize, filling: &Filling<'_>) -> Option<Code> {
         at: 0,
     };
     let is_one = matches!(filling.entry, Entry::One(_));
-    let len = match is_one && !filling.is_far {
-        true => super::PLAIN_LEN,
-        false => super::CLONE_LEN,
+    let len = if is_one && !filling.is_far {
+        super::PLAIN_LEN
+    } else {
+        super::CLONE_LEN
     };
-    let back = match filling.is_far {
-        true => Back::Kept(slot + FAR_BACK),
-        false => Back::Near(filling.site.window_end()),
+    let back = if filling.is_far {
+        Back::Kept(slot + FAR_BACK)
+    } else {
+        Back::Near(filling.site.window_end())
     };
     code.at = PREFIX_MAX.checked_sub(filling.prefix.len())?;
     code.put(filling.prefix)?;
@@ -260,7 +262,7 @@ pub(crate) fn island(target: usize) -> [u8; ISLAND_LEN] {
 }
 
 impl Code {
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.at]
     }
 
@@ -322,9 +324,10 @@ pub(crate) fn read(slot: usize, bytes: &[u8], is_far: bool) -> Option<Patched> {
     if prefix_len > PREFIX_MAX || suffix_len > SUFFIX_MAX {
         return None;
     }
-    let window_end = match is_far {
-        true => usize_at(bytes, FAR_BACK)?,
-        false => (slot + LEA_END).wrapping_add_signed(i32_at(bytes, LEA_END - 4)? as isize),
+    let window_end = if is_far {
+        usize_at(bytes, FAR_BACK)?
+    } else {
+        (slot + LEA_END).wrapping_add_signed(i32_at(bytes, LEA_END - 4)? as isize)
     };
     let site = window_end.checked_sub(suffix_len + INSTRUCTION_LEN)?;
     Some(Patched {

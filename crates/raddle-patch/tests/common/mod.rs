@@ -4,7 +4,7 @@ use raddle_patch::Image;
 use raddle_patch::modules::{Module, modules};
 
 /// Returns the loaded modules of this process.
-pub fn loaded() -> Vec<Module> {
+pub(crate) fn loaded() -> Vec<Module> {
     // SAFETY: the values are the kernel's, and no test loads or unloads a module.
     unsafe {
         let headers = libc::getauxval(libc::AT_PHDR) as usize;
@@ -14,7 +14,7 @@ pub fn loaded() -> Vec<Module> {
 }
 
 /// Returns the module with a file name that starts with `name`.
-pub fn module(name: &str) -> Module {
+pub(crate) fn module(name: &str) -> Module {
     let found = loaded()
         .into_iter()
         .find(|m| m.name().starts_with(name.as_bytes()));
@@ -22,11 +22,11 @@ pub fn module(name: &str) -> Module {
 }
 
 /// Returns the image of a loaded module.
-pub fn image(name: &str) -> Image {
+pub(crate) fn image(name: &str) -> Image {
     // SAFETY: ld.so loaded the module, and no test unloads it.
     unsafe { Image::at(module(name).base, Image::ANY_SIZE) }.expect(name)
 }
 
 /// glibc's two files with system calls.
-pub const LIBC: &str = "libc.so.6";
-pub const LD_SO: &str = "ld-linux-x86-64";
+pub(crate) const LIBC: &str = "libc.so.6";
+pub(crate) const LD_SO: &str = "ld-linux-x86-64";

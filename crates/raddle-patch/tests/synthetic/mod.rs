@@ -6,9 +6,9 @@
 use raddle_patch::{Image, Refusal};
 
 /// Where functions begin, by offset from the header.
-pub const TEXT: usize = 0x1000;
+pub(crate) const TEXT: usize = 0x1000;
 /// Where constants are.
-pub const CONSTANTS: usize = 0x800;
+pub(crate) const CONSTANTS: usize = 0x800;
 const UNWIND_HEADER: usize = 0x4000;
 const UNWIND: usize = 0x5000;
 const END: usize = 0x6000;
@@ -24,19 +24,19 @@ struct Function {
 
 /// An image to lay out.
 #[derive(Default)]
-pub struct Builder {
+pub(crate) struct Builder {
     functions: Vec<Function>,
     constants: Vec<u8>,
 }
 
 impl Builder {
     /// Adds a function at the next multiple of 16, and returns its offset.
-    pub fn function(&mut self, code: &[u8]) -> usize {
+    pub(crate) fn function(&mut self, code: &[u8]) -> usize {
         self.function_covered(code, code.len())
     }
 
     /// The same with an unwind entry for its first bytes only.
-    pub fn function_covered(&mut self, code: &[u8], covered: usize) -> usize {
+    pub(crate) fn function_covered(&mut self, code: &[u8], covered: usize) -> usize {
         let end = self
             .functions
             .last()
@@ -51,12 +51,12 @@ impl Builder {
     }
 
     /// Sets the constants at [`CONSTANTS`].
-    pub fn constants(&mut self, bytes: &[u8]) {
+    pub(crate) fn constants(&mut self, bytes: &[u8]) {
         self.constants = bytes.to_vec();
     }
 
     /// Returns the bytes of the image.
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut bytes = vec![0u8; END];
         write_headers(&mut bytes);
         bytes[TEXT..UNWIND_HEADER].fill(0x90);
@@ -97,7 +97,7 @@ impl Builder {
     }
 
     /// Loads the image.
-    pub fn load(&self) -> Loaded {
+    pub(crate) fn load(&self) -> Loaded {
         Loaded::new(&self.bytes())
     }
 }
@@ -136,7 +136,7 @@ fn put_i32(bytes: &mut [u8], at: usize, value: i32) {
 }
 
 /// Bytes between inaccessible pages: reading beyond them is a fault.
-pub struct Loaded {
+pub(crate) struct Loaded {
     mapping: *mut libc::c_void,
     mapping_len: usize,
     len: usize,
@@ -146,7 +146,7 @@ const PAGE: usize = 4096;
 
 impl Loaded {
     /// Loads whole pages.
-    pub fn new(bytes: &[u8]) -> Self {
+    pub(crate) fn new(bytes: &[u8]) -> Self {
         let len = bytes.len().next_multiple_of(PAGE);
         let mapping_len = len + 2 * PAGE;
         // SAFETY: a fresh mapping; its middle becomes writable and receives as many bytes as fit.
@@ -167,12 +167,12 @@ impl Loaded {
     }
 
     /// Returns the address of the header.
-    pub fn base(&self) -> usize {
+    pub(crate) fn base(&self) -> usize {
         self.mapping as usize + PAGE
     }
 
     /// Reads the headers.
-    pub fn image(&self) -> Result<Image, Refusal> {
+    pub(crate) fn image(&self) -> Result<Image, Refusal> {
         // SAFETY: all bytes up to the limit are readable, and no thread changes them.
         unsafe { Image::at(self.base(), self.len) }
     }

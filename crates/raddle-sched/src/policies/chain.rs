@@ -14,52 +14,54 @@ pub(super) struct Chain {
 unsafe impl Send for Chain {}
 
 impl Chain {
-    pub const fn new() -> Self {
+    pub(super) const fn new() -> Self {
         Self {
             first: null_mut(),
             last: null_mut(),
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(super) fn is_empty(&self) -> bool {
         self.first.is_null()
     }
 
     /// Returns the task that `pop_front` would take.
-    pub fn first(&self) -> Option<TaskRef> {
+    pub(super) fn first(&self) -> Option<TaskRef> {
         // SAFETY: the chain's tasks.
         unsafe { TaskRef::from_ptr(self.first) }
     }
 
-    pub fn push_front(&mut self, task: TaskRef) {
+    pub(super) fn push_front(&mut self, task: TaskRef) {
         let (at, links) = (task.as_ptr(), of(task));
         links.before.set(null_mut());
         links.next.set(self.first);
-        match self.first.is_null() {
-            true => self.last = at,
-            false => node(self.first).before.set(at),
+        if self.first.is_null() {
+            self.last = at
+        } else {
+            node(self.first).before.set(at)
         }
         self.first = at;
     }
 
-    pub fn push_back(&mut self, task: TaskRef) {
+    pub(super) fn push_back(&mut self, task: TaskRef) {
         let (at, links) = (task.as_ptr(), of(task));
         links.next.set(null_mut());
         links.before.set(self.last);
-        match self.last.is_null() {
-            true => self.first = at,
-            false => node(self.last).next.set(at),
+        if self.last.is_null() {
+            self.first = at
+        } else {
+            node(self.last).next.set(at)
         }
         self.last = at;
     }
 
-    pub fn pop_front(&mut self) -> Option<TaskRef> {
+    pub(super) fn pop_front(&mut self) -> Option<TaskRef> {
         let task = self.first()?;
         self.remove(task);
         Some(task)
     }
 
-    pub fn pop_back(&mut self) -> Option<TaskRef> {
+    pub(super) fn pop_back(&mut self) -> Option<TaskRef> {
         // SAFETY: the chain's tasks.
         let task = unsafe { TaskRef::from_ptr(self.last) }?;
         self.remove(task);
@@ -67,15 +69,17 @@ impl Chain {
     }
 
     /// Takes out a task that is in this chain.
-    pub fn remove(&mut self, task: TaskRef) {
+    pub(super) fn remove(&mut self, task: TaskRef) {
         let (before, next) = (of(task).before.get(), of(task).next.get());
-        match before.is_null() {
-            true => self.first = next,
-            false => node(before).next.set(next),
+        if before.is_null() {
+            self.first = next
+        } else {
+            node(before).next.set(next)
         }
-        match next.is_null() {
-            true => self.last = before,
-            false => node(next).before.set(before),
+        if next.is_null() {
+            self.last = before
+        } else {
+            node(next).before.set(before)
         }
     }
 }

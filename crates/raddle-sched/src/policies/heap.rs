@@ -15,23 +15,23 @@ pub(crate) struct Heap {
 unsafe impl Send for Heap {}
 
 impl Heap {
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             root: null_mut(),
             turn: 0,
         }
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.root.is_null()
     }
 
     /// Returns the least key.
-    pub fn least(&self) -> Option<u64> {
+    pub(crate) fn least(&self) -> Option<u64> {
         (!self.root.is_null()).then(|| node(self.root).key.get())
     }
 
-    pub fn push(&mut self, task: TaskRef, key: u64) {
+    pub(crate) fn push(&mut self, task: TaskRef, key: u64) {
         let links = of(task);
         links.key.set(key);
         links.turn.set(self.turn);
@@ -42,7 +42,7 @@ impl Heap {
         self.root = meld(self.root, task.as_ptr());
     }
 
-    pub fn pop(&mut self) -> Option<TaskRef> {
+    pub(crate) fn pop(&mut self) -> Option<TaskRef> {
         // SAFETY: the heap's tasks.
         let task = unsafe { TaskRef::from_ptr(self.root) }?;
         self.root = meld_siblings(of(task).child.get());
@@ -50,7 +50,7 @@ impl Heap {
     }
 
     /// Takes a task of this heap out, wherever it is.
-    pub fn remove(&mut self, task: TaskRef) {
+    pub(crate) fn remove(&mut self, task: TaskRef) {
         let links = of(task);
         let children = meld_siblings(links.child.get());
         if task.as_ptr() == self.root {
@@ -58,9 +58,10 @@ impl Heap {
             return;
         }
         let (before, next) = (links.before.get(), links.next.get());
-        match node(before).child.get() == task.as_ptr() {
-            true => node(before).child.set(next),
-            false => node(before).next.set(next),
+        if node(before).child.get() == task.as_ptr() {
+            node(before).child.set(next)
+        } else {
+            node(before).next.set(next)
         }
         set_before(next, before);
         self.root = meld(self.root, children);

@@ -43,9 +43,10 @@ impl Policy for Lifo {
 
     fn pick(&mut self, _: u64) -> Option<TaskRef> {
         self.picks = self.picks.wrapping_add(1);
-        match self.picks.is_multiple_of(OLDEST_EVERY) {
-            true => self.chain.pop_back(),
-            false => self.chain.pop_front(),
+        if self.picks.is_multiple_of(OLDEST_EVERY) {
+            self.chain.pop_back()
+        } else {
+            self.chain.pop_front()
         }
     }
 }

@@ -79,9 +79,10 @@ impl AheadQueue {
 
     /// Takes the first task if it is due.
     pub fn pop_due(&self, fair_ns: u64) -> Option<TaskRef> {
-        match self.is_due(fair_ns) {
-            true => self.pop_up_to(fair_ns),
-            false => None,
+        if self.is_due(fair_ns) {
+            self.pop_up_to(fair_ns)
+        } else {
+            None
         }
     }
 

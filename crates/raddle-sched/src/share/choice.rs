@@ -143,9 +143,10 @@ impl Chooser {
         }
         self.chain_ns.set(now_ns);
         self.slot_next.set(true);
-        let task = match self.took_ring.get() {
-            true => self.injected(sources).or_else(|| self.ring(sources)),
-            false => self.ring(sources).or_else(|| self.injected(sources)),
+        let task = if self.took_ring.get() {
+            self.injected(sources).or_else(|| self.ring(sources))
+        } else {
+            self.ring(sources).or_else(|| self.injected(sources))
         };
         task.or_else(|| sources.take_slot())
     }

@@ -11,8 +11,8 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ptr::NonNull;
 
-pub const US: u64 = 1000;
-pub const MS: u64 = 1000 * US;
+pub(crate) const US: u64 = 1000;
+pub(crate) const MS: u64 = 1000 * US;
 /// How often sysmon looks at turns that may be over.
 const LOOK_NS: u64 = 100 * US;
 /// The most tasks of a world.
@@ -22,7 +22,7 @@ const SWITCH_NS: u64 = 200;
 
 /// What a task does.
 #[derive(Clone, Copy)]
-pub enum Behaviour {
+pub(crate) enum Behaviour {
     /// Runs all the time.
     Compute,
     /// Runs and sleeps in turn, for times between these.
@@ -70,7 +70,7 @@ enum Event {
     Look,
 }
 
-pub struct World {
+pub(crate) struct World {
     now_ns: u64,
     seed: u64,
     events: BinaryHeap<Reverse<(u64, u64, Event)>>,
@@ -123,7 +123,7 @@ impl Sources for Queues<'_> {
 }
 
 impl World {
-    pub fn new(seed: u64, carriers: usize) -> Self {
+    pub(crate) fn new(seed: u64, carriers: usize) -> Self {
         let carrier = || Carrier {
             queue: RunQueue::new(),
             chooser: Chooser::default(),
@@ -159,11 +159,11 @@ impl World {
         world
     }
 
-    pub fn carriers(&self) -> usize {
+    pub(crate) fn carriers(&self) -> usize {
         self.carriers.len()
     }
 
-    pub fn ran_ns(&self, green: usize) -> u64 {
+    pub(crate) fn ran_ns(&self, green: usize) -> u64 {
         self.greens[green].ran_ns
     }
 
@@ -184,7 +184,7 @@ impl World {
             .push(Reverse((self.now_ns + delay_ns, tie, event)));
     }
 
-    pub fn add(&mut self, behaviour: Behaviour) -> usize {
+    pub(crate) fn add(&mut self, behaviour: Behaviour) -> usize {
         let green = self.greens.len();
         let waits = matches!(behaviour, Behaviour::Second(_) | Behaviour::Woken(_));
         self.greens.push(Green {
@@ -205,17 +205,17 @@ impl World {
         green
     }
 
-    pub fn add_pair(&mut self, run_ns: u64) {
+    pub(crate) fn add_pair(&mut self, run_ns: u64) {
         self.add(Behaviour::First(run_ns));
         self.add(Behaviour::Second(run_ns));
     }
 
-    pub fn add_waker(&mut self, every_ns: u64, run_ns: u64) {
+    pub(crate) fn add_waker(&mut self, every_ns: u64, run_ns: u64) {
         self.add(Behaviour::Waker(every_ns));
         self.add(Behaviour::Woken(run_ns));
     }
 
-    pub fn add_random_mix(&mut self) {
+    pub(crate) fn add_random_mix(&mut self) {
         for _ in 0..self.between((1, 3 * self.carriers.len() as u64 + 8)) {
             let long_ns = [5 * US, 50 * US, 500 * US, 5 * MS][self.random() as usize % 4];
             let run = (1000, long_ns);
@@ -246,7 +246,7 @@ impl World {
         (task.as_ptr().addr() - self.tasks.as_ptr().addr()) / size_of::<Task>()
     }
 
-    pub fn play(&mut self, time_ns: u64) {
+    pub(crate) fn play(&mut self, time_ns: u64) {
         let end_ns = self.now_ns + time_ns;
         while let Some(Reverse((at_ns, _, event))) = self.events.pop() {
             if at_ns > end_ns {
@@ -305,9 +305,10 @@ impl World {
         if account.is_ahead(fair_ns) {
             self.ahead.push(task, account.due_ns(fair_ns));
         } else {
-            let displaced = match is_woken {
-                true => self.carriers[own].queue.push_lifo(task),
-                false => Some(task),
+            let displaced = if is_woken {
+                self.carriers[own].queue.push_lifo(task)
+            } else {
+                Some(task)
             };
             if let Some(task) = displaced
                 && let Some(overflow) = self.carriers[own].queue.push(task)
@@ -354,9 +355,10 @@ impl World {
             return;
         }
         self.carriers[own].since_ns = self.now_ns;
-        let fair_ns = match self.prefers_sleepers {
-            true => 0,
-            false => self.settle(own),
+        let fair_ns = if self.prefers_sleepers {
+            0
+        } else {
+            self.settle(own)
         };
         let mut queues = Queues { world: self, own };
         let chooser = &self.carriers[own].chooser;

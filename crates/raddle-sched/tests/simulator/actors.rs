@@ -7,7 +7,7 @@ use raddle_sched::policy::{
     Look, SOON_NS, SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen, sysmon_interval_ns,
 };
 
-pub struct Sysmon {
+pub(crate) struct Sysmon {
     seen: Vec<Seen>,
     interval_ns: u64,
     busy_ns: u64,
@@ -15,7 +15,7 @@ pub struct Sysmon {
 }
 
 impl Sysmon {
-    pub fn new(carriers: usize) -> Self {
+    pub(crate) fn new(carriers: usize) -> Self {
         let seen = vec![Seen::default(); carriers];
         Self {
             seen,
@@ -26,7 +26,7 @@ impl Sysmon {
     }
 
     /// Wakes sysmon if it sleeps for good; returns true if it did.
-    pub fn rouse(&mut self) -> bool {
+    pub(crate) fn rouse(&mut self) -> bool {
         self.interval_ns = if self.asleep {
             SYSMON_MIN_NS
         } else {
@@ -38,7 +38,7 @@ impl Sysmon {
 
 impl World {
     /// Takes one look.
-    pub fn step_sysmon(&mut self) {
+    pub(crate) fn step_sysmon(&mut self) {
         if self.carriers.len() < 2 || self.fault == Fault::NoSysmon {
             return;
         }
@@ -88,7 +88,7 @@ impl World {
     }
 
     /// Starts a green thread or posts to a counter, then comes back after a while.
-    pub fn step_outside(&mut self) {
+    pub(crate) fn step_outside(&mut self) {
         let start = !self.to_start.is_empty() && (self.to_post.is_empty() || !self.rng.once_in(3));
         if start {
             let green = self.to_start.pop().expect("there is one");

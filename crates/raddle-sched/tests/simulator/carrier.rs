@@ -11,7 +11,7 @@ use raddle_sched::timers::NEVER;
 use raddle_sched::{RunQueue, TaskList, TaskRef, Wake};
 
 #[derive(Clone, Debug, PartialEq)]
-pub enum State {
+pub(crate) enum State {
     Pick,
     /// Looks at others until a time; with the carriers that were busy at first, and their switches.
     Search(u64, Vec<(usize, u64)>),
@@ -29,7 +29,7 @@ pub enum State {
     Awake,
 }
 
-pub struct Carrier {
+pub(crate) struct Carrier {
     pub queue: RunQueue,
     pub state: State,
     pub backlog: Backlog,
@@ -47,7 +47,7 @@ pub struct Carrier {
 }
 
 impl Carrier {
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             queue: RunQueue::new(),
             state: State::Pick,
@@ -74,7 +74,7 @@ enum Did {
 
 impl World {
     /// Makes one step, and schedules the carrier's next event unless it sleeps.
-    pub fn step_carrier(&mut self, own: usize) {
+    pub(crate) fn step_carrier(&mut self, own: usize) {
         let state = core::mem::replace(&mut self.carriers[own].state, State::Pick);
         let mut delay_ns = Some(self.rng.between(20, STEP_MAX_NS));
         let next = match state {

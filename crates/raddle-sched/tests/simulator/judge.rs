@@ -3,11 +3,11 @@
 use raddle_sched::policy::{FAIR_EVERY, POLL_EVERY, SYSMON_MAX_NS, SYSMON_MIN_NS};
 
 /// The longest from a wake-up to the woken thread's run in the imaginary kernel.
-pub const WAKE_MAX_NS: u64 = 60_000;
+pub(crate) const WAKE_MAX_NS: u64 = 60_000;
 /// The longest pick, or other step between two steps of a green thread.
-pub const STEP_MAX_NS: u64 = 200;
+pub(crate) const STEP_MAX_NS: u64 = 200;
 /// How long a carrier searches before it sleeps.
-pub const SEARCH_NS: u64 = 8_000;
+pub(crate) const SEARCH_NS: u64 = 8_000;
 
 /// The longest that a green thread may wait in a queue while one and the same carrier idles.
 ///
@@ -21,7 +21,7 @@ pub const SEARCH_NS: u64 = 8_000;
 ///    the wake-ups for each carrier that can be woken in between.
 /// 3. In all other cases the thread is the only one in its ring, so its carrier takes it within
 ///    `FAIR_EVERY` picks; a slice that is longer than two looks is case 1.
-pub fn idle_bound_ns(carriers: usize, slice_ns: u64) -> u64 {
+pub(crate) fn idle_bound_ns(carriers: usize, slice_ns: u64) -> u64 {
     let look_ns = SYSMON_MAX_NS + WAKE_MAX_NS;
     let each_ns = 4 * SYSMON_MIN_NS + 4 * WAKE_MAX_NS + SEARCH_NS;
     let pick_ns = slice_ns.min(2 * look_ns) + 4 * STEP_MAX_NS;
@@ -31,13 +31,13 @@ pub fn idle_bound_ns(carriers: usize, slice_ns: u64) -> u64 {
 /// The longest that a timer may be late. A running carrier looks every `POLL_EVERY` picks, one that
 /// stops running becomes the poller unless there is one, and the poller is woken for its earliest
 /// deadline.
-pub fn timer_bound_ns(slice_ns: u64) -> u64 {
+pub(crate) fn timer_bound_ns(slice_ns: u64) -> u64 {
     let pick_ns = slice_ns + 4 * STEP_MAX_NS;
     u64::from(POLL_EVERY) * pick_ns + 2 * WAKE_MAX_NS + 2 * SEARCH_NS
 }
 
 #[derive(Default)]
-pub struct Judge {
+pub(crate) struct Judge {
     pub longest_idle_ns: u64,
     pub latest_timer_ns: u64,
     pub thefts: u64,
@@ -49,7 +49,7 @@ pub struct Judge {
 impl Judge {
     /// Work has waited beside an idle carrier for `waited_ns`; runs that go on have lasted up to
     /// `slice_ns`.
-    pub fn idle(&mut self, waited_ns: u64, carriers: usize, slice_ns: u64) {
+    pub(crate) fn idle(&mut self, waited_ns: u64, carriers: usize, slice_ns: u64) {
         self.longest_idle_ns = self.longest_idle_ns.max(waited_ns);
         let bound_ns = idle_bound_ns(carriers, slice_ns.max(self.slice_ns));
         assert!(
@@ -59,7 +59,7 @@ impl Judge {
     }
 
     /// A timer expired.
-    pub fn timer(&mut self, deadline_ns: u64, now_ns: u64, slice_ns: u64) {
+    pub(crate) fn timer(&mut self, deadline_ns: u64, now_ns: u64, slice_ns: u64) {
         assert!(
             now_ns >= deadline_ns,
             "a timer expired {} ns early",

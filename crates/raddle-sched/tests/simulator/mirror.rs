@@ -5,7 +5,7 @@ use raddle_sched::run_queue::CAPACITY;
 use std::collections::{BTreeSet, VecDeque};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Place {
+pub(crate) enum Place {
     /// Parked, or not started.
     Waiting,
     Queued,
@@ -29,7 +29,7 @@ struct Ring {
     picks: u64,
 }
 
-pub struct Mirror {
+pub(crate) struct Mirror {
     rings: Vec<Ring>,
     injector: VecDeque<Entry>,
     places: Vec<Place>,
@@ -40,7 +40,7 @@ pub struct Mirror {
 }
 
 impl Mirror {
-    pub fn new(carriers: usize, greens: usize) -> Self {
+    pub(crate) fn new(carriers: usize, greens: usize) -> Self {
         Self {
             rings: (0..carriers).map(|_| Ring::default()).collect(),
             injector: VecDeque::new(),
@@ -51,11 +51,11 @@ impl Mirror {
         }
     }
 
-    pub fn place(&self, green: usize) -> Place {
+    pub(crate) fn place(&self, green: usize) -> Place {
         self.places[green]
     }
 
-    pub fn park(&mut self, green: usize, place: Place) {
+    pub(crate) fn park(&mut self, green: usize, place: Place) {
         assert!(
             matches!(self.places[green], Place::On(_)),
             "{green} parks without running"
@@ -64,12 +64,12 @@ impl Mirror {
     }
 
     /// Returns when the green thread that waits longest in any queue was queued.
-    pub fn oldest_queued_ns(&self) -> Option<u64> {
+    pub(crate) fn oldest_queued_ns(&self) -> Option<u64> {
         self.queued.first().map(|&(since_ns, _)| since_ns)
     }
 
     /// Counts a pick of a carrier.
-    pub fn pick(&mut self, carrier: usize) {
+    pub(crate) fn pick(&mut self, carrier: usize) {
         self.picks += 1;
         self.rings[carrier].picks += 1;
     }
@@ -102,28 +102,28 @@ impl Mirror {
         self.injector.push_back(Entry { green, last_pick });
     }
 
-    pub fn push_ring(&mut self, carrier: usize, green: usize, now_ns: u64) {
+    pub(crate) fn push_ring(&mut self, carrier: usize, green: usize, now_ns: u64) {
         self.queue(green, now_ns);
         Self::append(&mut self.rings[carrier], green);
     }
 
     /// The task that was in the slot goes to the ring, already queued.
-    pub fn displace(&mut self, carrier: usize, green: usize) {
+    pub(crate) fn displace(&mut self, carrier: usize, green: usize) {
         Self::append(&mut self.rings[carrier], green);
     }
 
-    pub fn push_slot(&mut self, carrier: usize, green: usize, now_ns: u64) -> Option<usize> {
+    pub(crate) fn push_slot(&mut self, carrier: usize, green: usize, now_ns: u64) -> Option<usize> {
         self.queue(green, now_ns);
         self.rings[carrier].slot.replace(green)
     }
 
-    pub fn inject(&mut self, green: usize, now_ns: u64) {
+    pub(crate) fn inject(&mut self, green: usize, now_ns: u64) {
         self.queue(green, now_ns);
         self.append_injected(green);
     }
 
     /// Moves a full ring's older half and its newest entry to the injector; returns them in order.
-    pub fn overflow(&mut self, carrier: usize) -> Vec<usize> {
+    pub(crate) fn overflow(&mut self, carrier: usize) -> Vec<usize> {
         let ring = &mut self.rings[carrier].entries;
         assert_eq!(
             ring.len(),
@@ -141,7 +141,7 @@ impl Mirror {
     }
 
     /// Moves what a theft moved: `count` entries from one ring's head to another's tail.
-    pub fn steal(&mut self, thief: usize, victim: usize, count: usize) {
+    pub(crate) fn steal(&mut self, thief: usize, victim: usize, count: usize) {
         for _ in 0..count {
             let entry = self.rings[victim].entries.pop_front();
             let green = entry.expect("more was stolen than was there").green;
@@ -150,7 +150,7 @@ impl Mirror {
     }
 
     /// Returns what the ring's head must be.
-    pub fn pop_ring(&mut self, carrier: usize) -> Option<usize> {
+    pub(crate) fn pop_ring(&mut self, carrier: usize) -> Option<usize> {
         let ring = &mut self.rings[carrier];
         let entry = ring.entries.pop_front()?;
         assert!(
@@ -162,11 +162,11 @@ impl Mirror {
         Some(entry.green)
     }
 
-    pub fn take_slot(&mut self, carrier: usize) -> Option<usize> {
+    pub(crate) fn take_slot(&mut self, carrier: usize) -> Option<usize> {
         self.rings[carrier].slot.take()
     }
 
-    pub fn pop_injector(&mut self) -> Option<usize> {
+    pub(crate) fn pop_injector(&mut self) -> Option<usize> {
         let entry = self.injector.pop_front()?;
         assert!(
             self.picks <= entry.last_pick,
@@ -178,7 +178,7 @@ impl Mirror {
     }
 
     /// A green thread taken from a queue is about to run.
-    pub fn run(&mut self, green: usize, carrier: usize) {
+    pub(crate) fn run(&mut self, green: usize, carrier: usize) {
         let place = self.places[green];
         assert_eq!(
             place,
@@ -190,7 +190,7 @@ impl Mirror {
     }
 
     /// Asserts that nothing waits and everything is done.
-    pub fn assert_finished(&self) {
+    pub(crate) fn assert_finished(&self) {
         let left: Vec<_> = (0..self.places.len())
             .filter(|&green| self.places[green] != Place::Done)
             .map(|green| (green, self.places[green]))

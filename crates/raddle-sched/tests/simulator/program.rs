@@ -6,7 +6,7 @@
 use crate::rng::Rng;
 
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// Computes.
     Run(u64),
     /// Adds one to a counter and wakes one waiter, which runs next.
@@ -22,7 +22,7 @@ pub enum Step {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub enum Workload {
+pub(crate) enum Workload {
     /// All kinds of steps.
     Mixed,
     /// Pairs that hand each other turns.
@@ -38,7 +38,7 @@ pub enum Workload {
 }
 
 impl Workload {
-    pub const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 6] = [
         Self::Mixed,
         Self::PingPong,
         Self::Crowd,
@@ -49,7 +49,7 @@ impl Workload {
 }
 
 /// The lists, and the counters that the world outside posts to.
-pub struct Programs {
+pub(crate) struct Programs {
     pub lists: Vec<Vec<Step>>,
     pub counters: usize,
     pub from_outside: Vec<usize>,
@@ -60,7 +60,7 @@ struct Maker<'a> {
     made: Programs,
 }
 
-pub fn make(workload: Workload, rng: &mut Rng) -> Programs {
+pub(crate) fn make(workload: Workload, rng: &mut Rng) -> Programs {
     let made = Programs {
         lists: Vec::new(),
         counters: 0,

@@ -16,7 +16,7 @@ use std::collections::BinaryHeap;
 
 /// A fault put in on purpose, to see that it is found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
+pub(crate) enum Fault {
     None,
     NeverWake,
     NoSysmon,
@@ -30,7 +30,7 @@ pub enum Fault {
     StealsIntoRing,
 }
 
-pub struct Green {
+pub(crate) struct Green {
     pub node: WaitNode,
     pub steps: Vec<Step>,
     pub at: usize,
@@ -41,7 +41,7 @@ pub struct Green {
 /// The most events of a seed; one that takes more counts as endless.
 const MAX_EVENTS: u64 = 4_000_000;
 
-pub struct World {
+pub(crate) struct World {
     pub rng: Rng,
     pub fault: Fault,
     pub now_ns: u64,
@@ -67,7 +67,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(seed: u64, carriers: usize, workload: Workload, fault: Fault) -> Self {
+    pub(crate) fn new(seed: u64, carriers: usize, workload: Workload, fault: Fault) -> Self {
         let mut rng = Rng::new(seed.wrapping_mul(0x9E37_79B9) ^ carriers as u64);
         let programs = program::make(workload, &mut rng);
         let count = programs.lists.len();
@@ -112,17 +112,17 @@ impl World {
         }
     }
 
-    pub fn task(&self, green: usize) -> TaskRef {
+    pub(crate) fn task(&self, green: usize) -> TaskRef {
         // SAFETY: the tasks are boxed, and live as long as the world with all its queues.
         unsafe { TaskRef::new(NonNull::from(&self.tasks[green])) }
     }
 
-    pub fn green(&self, task: TaskRef) -> usize {
+    pub(crate) fn green(&self, task: TaskRef) -> usize {
         (task.as_ptr().addr() - self.tasks.as_ptr().addr()) / size_of::<Task>()
     }
 
     /// Gives an actor its next event, `delay_ns` from now, in place of its last one.
-    pub fn schedule(&mut self, actor: usize, delay_ns: u64) {
+    pub(crate) fn schedule(&mut self, actor: usize, delay_ns: u64) {
         self.turns[actor] += 1;
         let at_ns = self.now_ns.saturating_add(delay_ns);
         let order = self.rng.next();
@@ -131,7 +131,7 @@ impl World {
     }
 
     /// Runs until nothing can happen any more.
-    pub fn play(&mut self) {
+    pub(crate) fn play(&mut self) {
         while let Some(Reverse((at_ns, _, actor, turn))) = self.events.pop() {
             if turn != self.turns[actor] {
                 continue;
@@ -175,7 +175,7 @@ impl World {
     // The engine's pushes.
 
     /// Makes a task runnable next on `carrier`.
-    pub fn unpark_on(&mut self, carrier: usize, task: TaskRef) {
+    pub(crate) fn unpark_on(&mut self, carrier: usize, task: TaskRef) {
         let green = self.green(task);
         let expected = self.mirror.push_slot(carrier, green, self.now_ns);
         let displaced = self.carriers[carrier].queue.push_lifo(task);
@@ -187,20 +187,20 @@ impl World {
     }
 
     /// Makes a list runnable, behind `carrier`'s tasks.
-    pub fn unpark_all(&mut self, carrier: usize, woken: TaskList) {
+    pub(crate) fn unpark_all(&mut self, carrier: usize, woken: TaskList) {
         while let Some(task) = woken.pop() {
             self.push_ring(carrier, task);
         }
     }
 
-    pub fn push_ring(&mut self, carrier: usize, task: TaskRef) {
+    pub(crate) fn push_ring(&mut self, carrier: usize, task: TaskRef) {
         self.mirror
             .push_ring(carrier, self.green(task), self.now_ns);
         self.push_real_ring(carrier, task);
     }
 
     /// Pushes to the real ring, after the mirror.
-    pub fn push_real_ring(&mut self, carrier: usize, task: TaskRef) {
+    pub(crate) fn push_real_ring(&mut self, carrier: usize, task: TaskRef) {
         if let Some(moved) = self.carriers[carrier].queue.push(task) {
             self.judge.overflows += 1;
             let expected = self.mirror.overflow(carrier);
@@ -219,7 +219,7 @@ impl World {
     }
 
     /// Posts from outside the carriers.
-    pub fn inject(&mut self, task: TaskRef) {
+    pub(crate) fn inject(&mut self, task: TaskRef) {
         self.mirror.inject(self.green(task), self.now_ns);
         self.injector.push(task);
         self.wake_one();
@@ -240,7 +240,7 @@ impl World {
     }
 
     /// Wakes a sleeping carrier, or the poller. Returns false if there is none.
-    pub fn wake_one(&mut self) -> bool {
+    pub(crate) fn wake_one(&mut self) -> bool {
         if self.fault == Fault::NeverWake && self.mirror.oldest_queued_ns() < Some(self.now_ns) {
             return false;
         }
@@ -269,12 +269,12 @@ impl World {
     }
 
     /// Returns true if a carrier should wait for timers.
-    pub fn is_due_soon(&self) -> bool {
+    pub(crate) fn is_due_soon(&self) -> bool {
         self.timers.earliest_ns().saturating_sub(self.now_ns) <= SOON_NS
     }
 
     /// Wakes the poller, if it waits already; returns true if there is a poller.
-    pub fn kick(&mut self) -> bool {
+    pub(crate) fn kick(&mut self) -> bool {
         let Some(poller) = self.poller else {
             return false;
         };
@@ -291,14 +291,14 @@ impl World {
     }
 
     /// A carrier left its sleep: sysmon watches from now on.
-    pub fn carrier_awoke(&mut self) {
+    pub(crate) fn carrier_awoke(&mut self) {
         if self.carriers.len() > 1 && self.sysmon.rouse() {
             self.wake_later(self.carriers.len());
         }
     }
 
     /// Expires timers on `carrier`.
-    pub fn expire(&mut self, carrier: usize) {
+    pub(crate) fn expire(&mut self, carrier: usize) {
         let (expired, list) = (self.timers.expire(self.now_ns), TaskList::new());
         let slice_ns = self.running_slice_ns();
         while let Some(task) = expired.pop() {
@@ -313,6 +313,6 @@ impl World {
 }
 
 /// The wait table's key of a counter.
-pub fn key(counter: usize) -> usize {
+pub(crate) fn key(counter: usize) -> usize {
     0x1000 + counter * 4
 }

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 /// A kind of thread that blocks by calls.
-pub trait Kind: 'static {
+pub(crate) trait Kind: 'static {
     type Handle: Send;
     type Setter: Send;
     type Waiter: Send;
@@ -26,10 +26,10 @@ pub trait Kind: 'static {
     fn wait(waiter: Self::Waiter);
 }
 
-pub struct Light;
-pub struct Green;
-pub struct Kernel;
-pub struct Coroutine;
+pub(crate) struct Light;
+pub(crate) struct Green;
+pub(crate) struct Kernel;
+pub(crate) struct Coroutine;
 
 /// Raddle's completions serve all threads.
 macro_rules! with_completions {
@@ -153,7 +153,7 @@ impl Kind for Coroutine {
 }
 
 /// The shape of [`crate::shapes::hand_over`] by may's own locks: std's would block its workers.
-pub fn coroutines_hand_over(rounds: u32) {
+pub(crate) fn coroutines_hand_over(rounds: u32) {
     let turn = Arc::new((may::sync::Mutex::new(0u32), may::sync::Condvar::new()));
     let started = Instant::now();
     let player = |me: u32| {

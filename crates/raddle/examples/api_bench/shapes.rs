@@ -16,7 +16,7 @@ const DEEP: u32 = 50;
 const DEEP_ROUNDS: u32 = 100;
 
 /// The operations of every kind.
-pub fn all<K: Kind>(rounds: u32) {
+pub(crate) fn all<K: Kind>(rounds: u32) {
     let started = Instant::now();
     (0..rounds).for_each(|_| K::join(K::spawn(|| ())));
     metric("create+join", started, rounds);
@@ -30,7 +30,7 @@ pub fn all<K: Kind>(rounds: u32) {
 }
 
 /// Operations with a yield that lets all others run: not every scheduler has one.
-pub fn fair<K: Kind>(rounds: u32) {
+pub(crate) fn fair<K: Kind>(rounds: u32) {
     let before = resident();
     let all_wait = |name: &str| {
         let memory = (resident() - before) / f64::from(K::WAITING);
@@ -141,7 +141,7 @@ fn deep(frames: u32) -> u64 {
 }
 
 /// Operations of kinds with stacks of any size.
-pub fn stacks<K: Kind>() {
+pub(crate) fn stacks<K: Kind>() {
     let below = |f: Box<dyn FnOnce() + Send>| {
         K::spawn_with_stack(DEEP_STACK, move || {
             deep(FRAMES);
@@ -157,7 +157,7 @@ pub fn stacks<K: Kind>() {
 }
 
 /// Two threads that hand a turn to each other: the cost of one hand-over.
-pub fn hand_over<K: Kind>(rounds: u32) {
+pub(crate) fn hand_over<K: Kind>(rounds: u32) {
     let turn = Arc::new((Mutex::new(0u32), Condvar::new()));
     let started = Instant::now();
     let player = |me: u32| {
@@ -180,7 +180,7 @@ pub fn hand_over<K: Kind>(rounds: u32) {
 }
 
 /// A byte that goes to and fro over a connection of the loopback device.
-pub fn echo<K: Kind>(rounds: u32) {
+pub(crate) fn echo<K: Kind>(rounds: u32) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let server = K::spawn(move || {

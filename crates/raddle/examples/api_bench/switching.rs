@@ -10,7 +10,7 @@ const STACK: usize = 16 << 10;
 
 /// The kind of thread that switches.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// A green thread: loads the segment base of the thread's thread-locals.
     Green,
     /// A light thread: loads no segment base.
@@ -26,7 +26,7 @@ struct Pair {
 }
 
 /// Prints what one switch costs, where the CPU lets programs load segment bases.
-pub fn measure(kind: Kind, rounds: u32) {
+pub(crate) fn measure(kind: Kind, rounds: u32) {
     if status() != Status::Green {
         return;
     }
@@ -64,9 +64,10 @@ unsafe fn go<const LOADS_FS: bool>(pair: *mut Pair, away: bool) {
         let (here, there) = (&raw mut (*pair).here, &raw mut (*pair).there);
         let (from, to) = if away { (here, there) } else { (there, here) };
         let on_cpu = &raw mut (*pair).on_cpu;
-        match LOADS_FS {
-            true => switch(from, *to, fs_base(), on_cpu),
-            false => switch_keep_fs(from, *to, on_cpu),
+        if LOADS_FS {
+            switch(from, *to, fs_base(), on_cpu)
+        } else {
+            switch_keep_fs(from, *to, on_cpu)
         }
     }
 }

@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::yield_now;
 
-pub async fn all(rounds: u32) {
+pub(crate) async fn all(rounds: u32) {
     let started = Instant::now();
     for _ in 0..rounds {
         tokio::spawn(async {}).await.unwrap();

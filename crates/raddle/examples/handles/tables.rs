@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 /// A table of weak handles.
-pub trait Weaks: Sync {
+pub(crate) trait Weaks: Sync {
     type Handle: Copy + Send + Sync;
     fn new() -> Self;
     fn insert(&self, object: &Arc<Object>) -> Self::Handle;
@@ -21,7 +21,7 @@ pub trait Weaks: Sync {
 }
 
 /// What a peer keeps for a handle.
-pub trait Reference: Clone + Send + Sync {
+pub(crate) trait Reference: Clone + Send + Sync {
     type Strong: Deref<Target = Object>;
     fn to(object: &Arc<Object>) -> Self;
     fn strong(&self) -> Option<Self::Strong>;
@@ -41,7 +41,7 @@ impl Reference for Weak<Object> {
 
 /// The address of an object that lives at least as long as its handles.
 #[derive(Clone, Copy)]
-pub struct Plain(NonNull<Object>);
+pub(crate) struct Plain(NonNull<Object>);
 
 // SAFETY: an object may be shared by threads.
 unsafe impl Send for Plain {}
@@ -70,9 +70,9 @@ impl Reference for Plain {
 }
 
 /// Our raw table: addresses, which are looked at without a hold.
-pub struct Raw(RawTable<Heap>);
+pub(crate) struct Raw(RawTable<Heap>);
 
-pub struct Heap;
+pub(crate) struct Heap;
 
 // SAFETY: the global allocator's memory, zeroed.
 unsafe impl Host for Heap {
@@ -124,7 +124,7 @@ impl Weaks for Raw {
 }
 
 /// Our table of values that are counted.
-pub struct Counted(Table<Object>);
+pub(crate) struct Counted(Table<Object>);
 
 impl Weaks for Counted {
     type Handle = Handle<Object>;
@@ -148,9 +148,9 @@ impl Weaks for Counted {
 }
 
 /// A mutex around a bitmap of free slots and the array of objects.
-pub struct Bitmap<V>(Mutex<Bits<V>>);
+pub(crate) struct Bitmap<V>(Mutex<Bits<V>>);
 
-pub struct Bits<V> {
+pub(crate) struct Bits<V> {
     /// A set bit is a slot in use.
     used: Vec<u64>,
     /// No word before this one has a free bit.
@@ -204,7 +204,7 @@ impl<V: Reference> Weaks for Bitmap<V> {
     }
 }
 
-pub struct Slabs<V>(Mutex<slab::Slab<V>>);
+pub(crate) struct Slabs<V>(Mutex<slab::Slab<V>>);
 
 impl<V: Reference> Weaks for Slabs<V> {
     type Handle = usize;
@@ -231,7 +231,7 @@ impl<V: Reference> Weaks for Slabs<V> {
     }
 }
 
-pub struct Sharded<V>(sharded_slab::Slab<V>);
+pub(crate) struct Sharded<V>(sharded_slab::Slab<V>);
 
 impl<V: Reference> Weaks for Sharded<V> {
     type Handle = usize;

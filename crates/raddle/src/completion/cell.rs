@@ -84,10 +84,10 @@ struct Cell<R> {
 struct Shared<R>(NonNull<Cell<R>>, PhantomData<Cell<R>>);
 
 /// The end that sets the result.
-pub struct Producer<R>(Shared<R>);
+pub(crate) struct Producer<R>(Shared<R>);
 
 /// The end that takes the result.
-pub struct Consumer<R>(Shared<R>);
+pub(crate) struct Consumer<R>(Shared<R>);
 
 // SAFETY: the state gives each cell to one end at a time. Only results and listeners cross.
 unsafe impl<R: Send> Send for Shared<R> {}
@@ -96,7 +96,7 @@ unsafe impl<R: Send> Sync for Shared<R> {}
 
 /// Makes the two ends of a new cell. Each must be finished, taken or closed; else the memory is
 /// lost.
-pub fn pair<R>() -> (Producer<R>, Consumer<R>) {
+pub(crate) fn pair<R>() -> (Producer<R>, Consumer<R>) {
     let cell = Box::new(Cell {
         state: AtomicU32::new(PENDING),
         result: UnsafeCell::new(None),
@@ -128,18 +128,18 @@ impl<R> Shared<R> {
 
 impl<R> Producer<R> {
     /// Returns true once the consumer is gone.
-    pub fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.0.cell().state.load(Ordering::Acquire) & CLOSED != 0
     }
 
     /// Stores the result and notifies the listener. Returns the result if the consumer is gone.
-    pub fn finish(self, result: R) -> Option<R> {
+    pub(crate) fn finish(self, result: R) -> Option<R> {
         self.finish_and(result, Waiter::wake)
     }
 
     /// As [`Producer::finish`], with `wake` to wake a waiting thread.
     #[inline]
-    pub fn finish_and(self, result: R, wake: impl FnOnce(Waiter)) -> Option<R> {
+    pub(crate) fn finish_and(self, result: R, wake: impl FnOnce(Waiter)) -> Option<R> {
         let cell = self.0.cell();
         // SAFETY: until the state says SET the result is the producer's.
         cell.result.with_mut(|at| unsafe { *at = Some(result) });
@@ -187,7 +187,7 @@ impl<R> Consumer<R> {
 
     /// Returns true if the result can be taken.
     #[inline(always)]
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.state() == SET
     }
 
@@ -229,7 +229,7 @@ impl<R> Consumer<R> {
     }
 
     /// Hands the result to `call`: on the thread that sets it, or here if it is there.
-    pub fn give_to(self, call: impl FnOnce(R) + Send + 'static) {
+    pub(crate) fn give_to(self, call: impl FnOnce(R) + Send + 'static) {
         let listener = Listener::Call(Box::new(call));
         if let Registered::Done(Listener::Call(call)) = self.listen(listener, AWAITED) {
             call(self.take());
@@ -237,7 +237,7 @@ impl<R> Consumer<R> {
     }
 
     /// Waits until the result is there. Returns false if the time was over first.
-    pub fn wait(&self, timeout: Option<Duration>) -> bool {
+    pub(crate) fn wait(&self, timeout: Option<Duration>) -> bool {
         if self.is_done() {
             return true;
         }
@@ -257,7 +257,7 @@ impl<R> Consumer<R> {
     }
 
     /// Returns whether the result is there; if not, the task is woken when it is.
-    pub fn poll(&self, context: &Context<'_>) -> bool {
+    pub(crate) fn poll(&self, context: &Context<'_>) -> bool {
         // The waker of an earlier poll may be another task's.
         let listen = || self.listen(Listener::Task(context.waker().clone()), LISTENING);
         self.is_done() || !matches!(listen(), Registered::Listening)
@@ -279,7 +279,7 @@ impl<R> Consumer<R> {
     }
 
     /// Returns the result, which must be there.
-    pub fn take(self) -> R {
+    pub(crate) fn take(self) -> R {
         assert!(self.is_done());
         // SAFETY: in SET the cell is the consumer's.
         let result = unsafe { self.0.take() };
@@ -287,7 +287,7 @@ impl<R> Consumer<R> {
     }
 
     /// Gives the consumer's end up without taking the result.
-    pub fn close(self) {
+    pub(crate) fn close(self) {
         if self.state() == LISTENING {
             self.withdraw();
         }

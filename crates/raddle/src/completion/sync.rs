@@ -6,7 +6,7 @@
 //! more: std's handle of a thread would be allocated on each thread that waits, and a thread's
 //! first use of the heap costs it a cache of its own.
 
-pub use raddle_sched::sync::{AtomicU32, Ordering, UnsafeCell};
+pub(super) use raddle_sched::sync::{AtomicU32, Ordering, UnsafeCell};
 use std::time::Duration;
 
 #[cfg(raddle_loom)]
@@ -26,11 +26,12 @@ use {
 
 /// Pauses before another look at an act of another thread; `looks` have failed.
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
-pub fn pause(looks: u32) {
+pub(super) fn pause(looks: u32) {
     const SPINS: u32 = 100;
-    match looks < SPINS {
-        true => std::hint::spin_loop(),
-        false => std::thread::yield_now(),
+    if looks < SPINS {
+        std::hint::spin_loop()
+    } else {
+        std::thread::yield_now()
     }
 }
 
@@ -47,7 +48,7 @@ pub fn pause(_: u32) {
 }
 
 /// A waiting thread.
-pub enum Waiter {
+pub(crate) enum Waiter {
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     Light(TaskRef),
     /// A light thread with only one waker, which needs no claim.
@@ -61,7 +62,7 @@ pub enum Waiter {
 
 impl Waiter {
     /// Wakes the thread; to be called after its condition has become true.
-    pub fn wake(self) {
+    pub(crate) fn wake(self) {
         match self {
             #[cfg(not(any(raddle_loom, raddle_shuttle)))]
             Self::Light(task) if task.get().claim(Wake::Woken) => light::unpark(task),
@@ -77,7 +78,7 @@ impl Waiter {
 
     /// As [`Waiter::wake`], for a light thread that only ends after this, without a wait.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
-    pub fn wake_at_end(self) {
+    pub(crate) fn wake_at_end(self) {
         match self {
             Self::Alone(task) => light::hand_over(task),
             other => other.wake(),
@@ -88,7 +89,7 @@ impl Waiter {
 /// Waits until `is_done`. `announce` registers the waiter, and returns false if there is nothing
 /// left to wait for. During the wait `word` has the value `seen`.
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
-pub fn wait(
+pub(super) fn wait(
     word: &AtomicU32,
     seen: u32,
     announce: impl FnOnce(Waiter) -> bool,
@@ -156,7 +157,7 @@ fn wait_as_light(
 /// As [`wait`], but for `timeout` at most. Returns false if the time was over and `withdraw` took
 /// the announcement back.
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
-pub fn wait_timeout(
+pub(super) fn wait_timeout(
     timeout: Duration,
     announce: impl FnOnce(Waiter) -> bool,
     is_done: impl Fn() -> bool,

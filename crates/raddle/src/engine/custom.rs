@@ -40,7 +40,7 @@ const LOOK: Duration = Duration::from_millis(100);
 const LOOKS: u32 = 10;
 
 /// A thread of the engine.
-pub struct Worker {
+pub(super) struct Worker {
     pub(super) id: u64,
     pub(super) name: Option<String>,
     pub(super) birth: Birth,
@@ -225,9 +225,10 @@ impl Shared {
     fn sleep(&self) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let has_work = self.runnable.load(Ordering::SeqCst) != 0;
-        let listed = match has_work || self.is_over.load(Ordering::SeqCst) {
-            true => None,
-            false => self.list.dequeue(None).ok(),
+        let listed = if has_work || self.is_over.load(Ordering::SeqCst) {
+            None
+        } else {
+            self.list.dequeue(None).ok()
         };
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         if let Some(listed) = listed {
@@ -249,9 +250,10 @@ impl Shared {
             }
             let worker = self.core().workers.get(&id).cloned();
             if let Some(worker) = worker {
-                let reason = match worker.has_run.swap(true, Ordering::Relaxed) {
-                    false => Reason::New,
-                    true => Reason::Woken,
+                let reason = if !worker.has_run.swap(true, Ordering::Relaxed) {
+                    Reason::New
+                } else {
+                    Reason::Woken
                 };
                 self.enqueue(worker, reason);
             }

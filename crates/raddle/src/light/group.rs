@@ -60,9 +60,10 @@ pub(super) static GROUP: Group = Group {
 #[inline(always)]
 pub(super) fn start() -> io::Result<()> {
     let is_watched = GROUP.is_watched.load(Ordering::Relaxed) != 0;
-    match is_watched && GROUP.count.load(Ordering::Acquire) != 0 {
-        true => Ok(()),
-        false => start_first(),
+    if is_watched && GROUP.count.load(Ordering::Acquire) != 0 {
+        Ok(())
+    } else {
+        start_first()
     }
 }
 
@@ -72,7 +73,7 @@ fn start_first() -> io::Result<()> {
     FORKS.call_once(super::fork::watch);
     ensure_watch()?;
     if GROUP.count.load(Ordering::Acquire) == 0 {
-        GROUP.breed()?;
+        GROUP.ensure_spare_host()?;
     }
     Ok(())
 }
@@ -233,7 +234,7 @@ impl Group {
 
     /// Makes a host if none sleeps and none is being made: there must be one to take the place of a
     /// host that blocks.
-    pub(super) fn breed(&self) -> io::Result<()> {
+    pub(super) fn ensure_spare_host(&self) -> io::Result<()> {
         if self.control.sleepers.load(Ordering::SeqCst) != 0
             || self.breeding.swap(1, Ordering::SeqCst) != 0
         {
@@ -249,9 +250,10 @@ impl Group {
 fn look() -> bool {
     let mut any = false;
     for host in GROUP.hosts() {
-        match host.has_picked() {
-            true => any = true,
-            false => host.shed(),
+        if host.has_picked() {
+            any = true
+        } else {
+            host.shed()
         }
     }
     any
@@ -284,9 +286,10 @@ fn watch() {
         if has_work {
             GROUP.wake_one();
         }
-        look_ns = match has_work || !is_idle() {
-            true => now_ns() + WATCH_NS,
-            false => NEVER,
+        look_ns = if has_work || !is_idle() {
+            now_ns() + WATCH_NS
+        } else {
+            NEVER
         };
     }
 }

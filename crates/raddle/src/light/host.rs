@@ -521,7 +521,7 @@ impl Host {
                 }
                 std::hint::spin_loop();
             }
-            let _ = GROUP.breed(); // without a spare, a host blocked in libc keeps its place
+            let _ = GROUP.ensure_spare_host(); // else a host blocked in libc keeps its place
             self.control.lends.store(1, Ordering::Relaxed);
             self.enter(next);
             let on_cpu = self.loop_on_cpu.as_ptr();

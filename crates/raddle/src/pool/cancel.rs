@@ -212,9 +212,10 @@ impl CancelToken {
     /// assert!(raddle::pool::CancelToken::default().check().is_ok());
     /// ```
     pub fn check(&self) -> Result<(), Cancelled> {
-        match self.is_cancelled() {
-            true => Err(Cancelled),
-            false => Ok(()),
+        if self.is_cancelled() {
+            Err(Cancelled)
+        } else {
+            Ok(())
         }
     }
 

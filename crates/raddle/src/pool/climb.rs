@@ -51,7 +51,7 @@ enum Step {
 
 /// State of the climb: see the module. `tick` is called for each tick in which the pool was busy.
 #[derive(Debug)]
-pub struct Climber {
+pub(super) struct Climber {
     range: RangeInclusive<usize>,
     /// The best number so far.
     stand: usize,
@@ -64,7 +64,7 @@ pub struct Climber {
 }
 
 impl Climber {
-    pub fn new(range: RangeInclusive<usize>) -> Self {
+    pub(super) fn new(range: RangeInclusive<usize>) -> Self {
         Self {
             stand: *range.start(),
             range,
@@ -77,7 +77,7 @@ impl Climber {
     }
 
     /// Starts anew from a number that the pool has set by other means.
-    pub fn stand_at(&mut self, workers: usize) {
+    pub(super) fn stand_at(&mut self, workers: usize) {
         if workers != self.stand && !matches!(self.step, Step::Trying(_)) {
             self.stand = workers;
             self.begin();
@@ -91,7 +91,7 @@ impl Climber {
     }
 
     /// Returns the number of workers for the next tick, after one with `throughput` items a second.
-    pub fn tick(&mut self, throughput: f64) -> usize {
+    pub(super) fn tick(&mut self, throughput: f64) -> usize {
         if let Step::Resting {
             ticks,
             throughput: usual,
@@ -129,9 +129,10 @@ impl Climber {
     }
 
     fn neighbour(&self) -> usize {
-        let next = match self.upward {
-            true => self.stand + 1,
-            false => self.stand.saturating_sub(1),
+        let next = if self.upward {
+            self.stand + 1
+        } else {
+            self.stand.saturating_sub(1)
         };
         next.clamp(*self.range.start(), *self.range.end())
     }
@@ -139,9 +140,10 @@ impl Climber {
     fn judge(&mut self, before: Measurement, after: Measurement) {
         let noise = 2.0 * (before.variance + after.variance).sqrt();
         let gain = after.mean - before.mean;
-        let worth = match self.upward {
-            true => gain > noise + GAIN * before.mean,
-            false => gain > -noise.min(GAIN * before.mean),
+        let worth = if self.upward {
+            gain > noise + GAIN * before.mean
+        } else {
+            gain > -noise.min(GAIN * before.mean)
         };
         if worth {
             self.stand = self.neighbour();
@@ -201,9 +203,12 @@ mod tests {
 
     #[test]
     fn it_comes_down_when_the_hill_moves() {
-        let hill = |tick: usize, n: usize| match tick < 700 {
-            true => 100.0 * n as f64,
-            false => 1000.0 - 40.0 * n as f64,
+        let hill = |tick: usize, n: usize| {
+            if tick < 700 {
+                100.0 * n as f64
+            } else {
+                1000.0 - 40.0 * n as f64
+            }
         };
         assert!(climb(3000, hill) <= 4);
     }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Counters of one slot, written only by its worker; on cache lines of their own.
 #[repr(align(128))]
 #[derive(Default)]
-pub struct Counters {
+pub(super) struct Counters {
     pub executed: AtomicU64,
     pub panicked: AtomicU64,
     pub queued: AtomicU64,
@@ -16,12 +16,12 @@ pub struct Counters {
 }
 
 /// Adds one to a counter that only the caller writes.
-pub fn bump(counter: &AtomicU64) {
+pub(super) fn bump(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
 #[derive(Default)]
-pub struct Counts {
+pub(super) struct Counts {
     pub queued: u64,
     pub panicked: u64,
     pub rejected: u64,
@@ -33,7 +33,7 @@ pub struct Counts {
 }
 
 impl Shared {
-    pub fn stats(&self) -> Stats {
+    pub(super) fn stats(&self) -> Stats {
         if self.is_forked() {
             return Stats::default();
         }

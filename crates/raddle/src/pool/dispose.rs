@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 impl Shared {
     /// Ends the pool; see [`Pool::dispose`](super::Pool::dispose).
-    pub fn dispose(&self, pending: Pending, timeout: Option<Duration>) -> DisposeReport {
+    pub(super) fn dispose(&self, pending: Pending, timeout: Option<Duration>) -> DisposeReport {
         if self.is_forked() {
             return DisposeReport::default(); // the parent disposes of it
         }

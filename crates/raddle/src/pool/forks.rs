@@ -11,12 +11,12 @@ static FORKS: AtomicU32 = AtomicU32::new(0);
 
 /// Returns how many forks lead to this process.
 #[inline(always)]
-pub fn count() -> u32 {
+pub(super) fn count() -> u32 {
     FORKS.load(Ordering::Relaxed)
 }
 
 /// Counts forks from now on. Returns the earlier count.
-pub fn watch() -> u32 {
+pub(super) fn watch() -> u32 {
     extern "C" fn in_child() {
         FORKS.fetch_add(1, Ordering::Relaxed);
     }

@@ -16,7 +16,7 @@ const SPARE_CHUNKS: usize = 16;
 const LOWEST_FIRST: u32 = 64;
 
 #[derive(Default)]
-pub struct Lanes {
+pub(super) struct Lanes {
     lanes: [Lane; Priority::COUNT],
     spare: Vec<VecDeque<Job>>,
     takes: u32,
@@ -30,18 +30,18 @@ struct Lane {
 
 impl Lanes {
     /// Jobs in all lanes.
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.lanes.iter().map(|lane| lane.len).sum()
     }
 
     /// Jobs of the highest priority.
-    pub fn urgent(&self) -> usize {
+    pub(super) fn urgent(&self) -> usize {
         self.lanes[Priority::High as usize].len
     }
 
     /// Appends a job to its lane.
     #[inline(always)]
-    pub fn push(&mut self, priority: Priority, job: Job) {
+    pub(super) fn push(&mut self, priority: Priority, job: Job) {
         let lane = &mut self.lanes[priority as usize];
         lane.len += 1;
         match lane.chunks.back_mut() {
@@ -56,7 +56,7 @@ impl Lanes {
     }
 
     /// Moves up to `most` jobs of one lane, the oldest first, to the end of `batch`.
-    pub fn take(&mut self, most: usize, batch: &mut Vec<Job>) {
+    pub(super) fn take(&mut self, most: usize, batch: &mut Vec<Job>) {
         self.takes = self.takes.wrapping_add(1);
         let occupied = |lane: &usize| self.lanes[*lane].len > 0;
         let lane = match self.takes % LOWEST_FIRST {
@@ -86,7 +86,7 @@ impl Lanes {
     }
 
     /// Takes the oldest job of the lowest lane that has one.
-    pub fn take_least(&mut self) -> Option<Job> {
+    pub(super) fn take_least(&mut self) -> Option<Job> {
         let lanes = (0..Priority::COUNT).rev();
         let lane = lanes.into_iter().find(|&lane| self.lanes[lane].len > 0)?;
         let mut batch = Vec::with_capacity(1);
@@ -95,7 +95,7 @@ impl Lanes {
     }
 
     /// Takes all jobs.
-    pub fn clear(&mut self) -> Vec<Job> {
+    pub(super) fn clear(&mut self) -> Vec<Job> {
         let mut all = Vec::with_capacity(self.len());
         (0..Priority::COUNT).for_each(|lane| self.take_from(lane, usize::MAX, &mut all));
         all

@@ -17,24 +17,24 @@ const SPINS: u32 = 64;
 const YIELDS: u32 = 128;
 const NAP: Duration = Duration::from_micros(50);
 
-pub struct Lock<T>(SpinLock<T>);
+pub(super) struct Lock<T>(SpinLock<T>);
 
-pub type Guard<'a, T> = SpinGuard<'a, T>;
+pub(super) type Guard<'a, T> = SpinGuard<'a, T>;
 
 impl<T> Lock<T> {
-    pub fn new(data: T) -> Self {
+    pub(super) fn new(data: T) -> Self {
         Self(SpinLock::new(data))
     }
 
     #[inline(always)]
-    pub fn lock(&self) -> Guard<'_, T> {
+    pub(super) fn lock(&self) -> Guard<'_, T> {
         match self.0.try_lock() {
             Some(guard) => guard,
             None => self.lock_contended(),
         }
     }
 
-    pub fn try_lock(&self) -> Option<Guard<'_, T>> {
+    pub(super) fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.0.try_lock()
     }
 
@@ -59,25 +59,25 @@ impl<T> Lock<T> {
 ///
 /// No event is missed: a ticket is taken under the lock, before the event can happen.
 #[derive(Default)]
-pub struct Signal {
+pub(super) struct Signal {
     generation: Mutex<u64>,
     raised: Condvar,
 }
 
 impl Signal {
     /// Returns a ticket for `wait`; to be called under the lock.
-    pub fn ticket(&self) -> u64 {
+    pub(super) fn ticket(&self) -> u64 {
         *lock(&self.generation)
     }
 
     /// Raises the signal; to be called under the lock, or after it.
-    pub fn raise(&self) {
+    pub(super) fn raise(&self) {
         *lock(&self.generation) += 1;
         self.raised.notify_all();
     }
 
     /// Waits until the signal is raised after the ticket was taken, or the deadline.
-    pub fn wait(&self, ticket: u64, deadline: Option<Instant>) {
+    pub(super) fn wait(&self, ticket: u64, deadline: Option<Instant>) {
         let mut generation = lock(&self.generation);
         while *generation == ticket {
             generation = match deadline {
@@ -91,19 +91,19 @@ impl Signal {
 
 /// The wait of one worker.
 #[derive(Default)]
-pub struct Parker {
+pub(super) struct Parker {
     token: Mutex<bool>,
     unparked: Condvar,
 }
 
 impl Parker {
-    pub fn unpark(&self) {
+    pub(super) fn unpark(&self) {
         *lock(&self.token) = true;
         self.unparked.notify_one();
     }
 
     /// Waits for a token and takes it, or returns without one at the deadline.
-    pub fn park(&self, deadline: Option<Instant>) {
+    pub(super) fn park(&self, deadline: Option<Instant>) {
         let mut token = lock(&self.token);
         while !*token {
             token = match deadline {

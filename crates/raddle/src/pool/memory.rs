@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const GOOD_FOR: Duration = Duration::from_millis(100);
 
 /// Returns the available memory in percent, as of a moment ago; 100 where it can't be read.
-pub fn available_percent() -> u8 {
+pub(super) fn available_percent() -> u8 {
     static LAST: Mutex<Option<(Instant, u8)>> = Mutex::new(None);
     let mut last = lock(&LAST);
     match *last {

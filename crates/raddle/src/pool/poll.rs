@@ -33,7 +33,7 @@ pub enum Interest {
     Writable,
 }
 
-pub struct Poll {
+pub(super) struct Poll {
     epoll: OwnedFd,
     wake: OwnedFd,
 }
@@ -47,7 +47,7 @@ fn checked(value: libc::c_int) -> io::Result<libc::c_int> {
 }
 
 impl Poll {
-    pub fn new() -> io::Result<Self> {
+    pub(super) fn new() -> io::Result<Self> {
         // SAFETY: no memory is passed; the new descriptors have no other owner.
         let (epoll, wake) = unsafe {
             let epoll = checked(libc::epoll_create1(libc::EPOLL_CLOEXEC))?;
@@ -72,7 +72,7 @@ impl Poll {
     }
 
     /// Reports `id` once, when the descriptor is ready.
-    pub fn watch(&self, descriptor: RawFd, interest: Interest, id: u64) -> io::Result<()> {
+    pub(super) fn watch(&self, descriptor: RawFd, interest: Interest, id: u64) -> io::Result<()> {
         let events = libc::EPOLLONESHOT
             | match interest {
                 Interest::Readable => libc::EPOLLIN | libc::EPOLLRDHUP,
@@ -81,20 +81,20 @@ impl Poll {
         self.control(libc::EPOLL_CTL_ADD, descriptor, events, id)
     }
 
-    pub fn forget(&self, descriptor: RawFd) {
+    pub(super) fn forget(&self, descriptor: RawFd) {
         // A descriptor that is not watched is forgotten already.
         let _ = self.control(libc::EPOLL_CTL_DEL, descriptor, 0, WAKE);
     }
 
     /// Ends the current or the next wait.
-    pub fn wake(&self) {
+    pub(super) fn wake(&self) {
         let one = 1u64;
         // SAFETY: eight bytes of `one` are read. A full counter wakes as well.
         unsafe { libc::write(self.wake.as_raw_fd(), (&raw const one).cast(), 8) };
     }
 
     /// Waits until the deadline, a wake, or readiness of descriptors; stores their ids in `ready`.
-    pub fn wait(&self, deadline: Option<Instant>, ready: &mut Vec<u64>) {
+    pub(super) fn wait(&self, deadline: Option<Instant>, ready: &mut Vec<u64>) {
         ready.clear();
         let mut events = [libc::epoll_event { events: 0, u64: 0 }; EVENTS];
         let milliseconds = deadline.map_or(-1, |at| {
@@ -122,7 +122,7 @@ impl Poll {
 }
 
 /// Returns the CPU time that the process has used.
-pub fn cpu_time() -> Duration {
+pub(super) fn cpu_time() -> Duration {
     let mut time = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,

@@ -6,18 +6,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
-pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|broken| broken.into_inner())
 }
 
-pub fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+pub(super) fn wait<'a, T>(condvar: &Condvar, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
     condvar
         .wait(guard)
         .unwrap_or_else(|broken| broken.into_inner())
 }
 
 /// Waits until the deadline at most; may wake early.
-pub fn wait_until<'a, T>(
+pub(super) fn wait_until<'a, T>(
     condvar: &Condvar,
     guard: MutexGuard<'a, T>,
     deadline: Instant,
@@ -28,11 +28,11 @@ pub fn wait_until<'a, T>(
 }
 
 /// The payload of a panic.
-pub type Payload = Box<dyn Any + Send>;
+pub(super) type Payload = Box<dyn Any + Send>;
 
 /// Keeps the first of several panics. Returns another one, which [`quietly`] drops without a lock.
 #[must_use]
-pub fn keep_first(first: &mut Option<Payload>, payload: Payload) -> Option<Payload> {
+pub(super) fn keep_first(first: &mut Option<Payload>, payload: Payload) -> Option<Payload> {
     match first {
         None => first.replace(payload),
         Some(_) => Some(payload),
@@ -40,7 +40,7 @@ pub fn keep_first(first: &mut Option<Payload>, payload: Payload) -> Option<Paylo
 }
 
 /// Calls user code without letting its panic out; the panic hook has reported the panic.
-pub fn quietly(f: impl FnOnce()) {
+pub(super) fn quietly(f: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
         std::mem::forget(payload); // its destructor may panic, too
     }

@@ -79,17 +79,14 @@ impl<F: FnOnce() -> T + Send, T: Send> Work for Body<F, T> {
         let Some((closure, producer)) = lock(&self.closure).take() else {
             return false;
         };
-        let outcome = match self.token.is_cancelled() {
-            true => {
-                quietly(|| drop(closure));
-                Err(TaskError::Cancelled)
-            }
-            false => {
-                self.runner.store(own_number(), Ordering::Relaxed);
-                let outcome = catch_unwind(AssertUnwindSafe(closure));
-                self.runner.store(0, Ordering::Relaxed);
-                outcome.map_err(TaskError::Panicked)
-            }
+        let outcome = if self.token.is_cancelled() {
+            quietly(|| drop(closure));
+            Err(TaskError::Cancelled)
+        } else {
+            self.runner.store(own_number(), Ordering::Relaxed);
+            let outcome = catch_unwind(AssertUnwindSafe(closure));
+            self.runner.store(0, Ordering::Relaxed);
+            outcome.map_err(TaskError::Panicked)
         };
         producer.finish(outcome);
         true

@@ -23,7 +23,7 @@ const BUSY: f64 = 0.85;
 
 /// A pool's watcher, if it has been started.
 #[derive(Default)]
-pub struct Watch {
+pub(super) struct Watch {
     state: Mutex<WatchState>,
 }
 
@@ -107,7 +107,12 @@ impl fmt::Debug for Watched {
 }
 
 impl Watch {
-    pub fn after(&self, shared: &Shared, delay: Duration, job: Job) -> Result<Watched, QueueError> {
+    pub(super) fn after(
+        &self,
+        shared: &Shared,
+        delay: Duration,
+        job: Job,
+    ) -> Result<Watched, QueueError> {
         // A deadline beyond the clock's range becomes a century.
         let century = Duration::from_secs(100 * 365 * 24 * 3600);
         let due = Instant::now() + delay.min(century);
@@ -118,7 +123,7 @@ impl Watch {
         Ok(watched(shared, id, Some(due)))
     }
 
-    pub fn every(
+    pub(super) fn every(
         &self,
         shared: &Shared,
         period: Duration,
@@ -140,7 +145,7 @@ impl Watch {
         Ok(watched(shared, id, None))
     }
 
-    pub fn when_ready(
+    pub(super) fn when_ready(
         &self,
         shared: &Shared,
         descriptor: BorrowedFd<'_>,
@@ -165,7 +170,7 @@ impl Watch {
     /// Has the watcher check the pool until it is idle. A pool that can't have a watcher keeps its
     /// size.
     #[cold]
-    pub fn arm(&self, shared: &Shared) {
+    pub(super) fn arm(&self, shared: &Shared) {
         let look_at = Instant::now() + shared.config.tick;
         let mut state = lock(&self.state);
         if let Ok(poll) = state.watcher(shared) {
@@ -176,7 +181,7 @@ impl Watch {
     }
 
     /// Drops timers and descriptors, and refuses further ones.
-    pub fn close(&self) {
+    pub(super) fn close(&self) {
         let mut state = lock(&self.state);
         state.closed = true;
         let timers = std::mem::take(&mut state.timers);
@@ -191,7 +196,7 @@ impl Watch {
     }
 
     /// Ends the watcher, since the pool's workers end.
-    pub fn end(&self) {
+    pub(super) fn end(&self) {
         let mut state = lock(&self.state);
         state.ended = true;
         if let Some(poll) = state.poll.take() {
@@ -335,14 +340,13 @@ fn watch(pool: &Weak<Shared>, poll: &Poll) {
                 // A closed pool has dropped the job.
                 let _ = shared.queue(job, Priority::Normal, Origin::Exempt);
             }
-            match look {
-                false => next,
-                true => {
-                    let monitor = monitor.get_or_insert_with(|| Monitor::new(&shared));
-                    let again = monitor.look(&shared, now).then(|| now + shared.config.tick);
-                    again.into_iter().for_each(|at| shared.watch.look_again(at));
-                    next.into_iter().chain(again).min()
-                }
+            if !look {
+                next
+            } else {
+                let monitor = monitor.get_or_insert_with(|| Monitor::new(&shared));
+                let again = monitor.look(&shared, now).then(|| now + shared.config.tick);
+                again.into_iter().for_each(|at| shared.watch.look_again(at));
+                next.into_iter().chain(again).min()
             }
         };
         poll.wait(next, &mut ready);
@@ -400,14 +404,16 @@ impl Monitor {
                 stuck,
             );
             if state.target > before {
-                match memory || !state.idle.is_empty() {
-                    true => state.counts.injected += 1,
-                    false => state.target = before,
+                if memory || !state.idle.is_empty() {
+                    state.counts.injected += 1
+                } else {
+                    state.target = before
                 }
             }
-            let wake = match pending {
-                true => shared.summon(&mut state),
-                false => Wake::Nobody,
+            let wake = if pending {
+                shared.summon(&mut state)
+            } else {
+                Wake::Nobody
             };
             shared.publish(&state);
             drop(state);

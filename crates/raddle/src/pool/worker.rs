@@ -30,7 +30,7 @@ thread_local! {
 }
 
 /// A worker's own state.
-pub struct Local {
+pub(super) struct Local {
     pub shared: Arc<Shared>,
     pub id: usize,
     owner: Option<Owner>,
@@ -48,7 +48,7 @@ pub struct Local {
 }
 
 /// Runs a worker's thread. The deque waits in the slot, and stays there if no thread can be made.
-pub fn run(shared: Arc<Shared>, id: usize) {
+pub(super) fn run(shared: Arc<Shared>, id: usize) {
     let owner = lock(&shared.slots[id].owner).take();
     let local = Local {
         shared,
@@ -92,7 +92,7 @@ impl Drop for Local {
 }
 
 /// Runs `job` on the calling thread, like a worker.
-pub fn run_here(shared: &Shared, job: Job) {
+pub(super) fn run_here(shared: &Shared, job: Job) {
     let context = Context::default();
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| context.run(|| job.run()))) {
         shared.state().counts.panicked += 1;
@@ -103,20 +103,20 @@ pub fn run_here(shared: &Shared, job: Job) {
 impl Local {
     /// Calls `f` with the calling worker's state; `None` on other threads.
     #[inline(always)]
-    pub fn with<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
+    pub(super) fn with<R>(f: impl FnOnce(Option<&Local>) -> R) -> R {
         // SAFETY: set by `run` to a value on this thread's stack, and cleared when the value is
         // dropped.
         f(unsafe { CURRENT.get().as_ref() })
     }
 
     /// Returns whether the calling thread is a worker of `shared`.
-    pub fn is_in(shared: &Shared) -> bool {
+    pub(super) fn is_in(shared: &Shared) -> bool {
         Self::with(|local| local.is_some_and(|local| local.belongs_to(shared)))
     }
 
     /// Queues a job to `shared` from any thread.
     #[inline(always)]
-    pub fn submit(shared: &Shared, job: Job, priority: Priority) -> Result<(), QueueError> {
+    pub(super) fn submit(shared: &Shared, job: Job, priority: Priority) -> Result<(), QueueError> {
         // SAFETY: as in `with`. Without a closure, into which the job would be copied.
         match unsafe { CURRENT.get().as_ref() } {
             Some(local) if local.belongs_to(shared) => local.queue(job, priority),
@@ -125,7 +125,7 @@ impl Local {
     }
 
     #[inline(always)]
-    pub fn belongs_to(&self, shared: &Shared) -> bool {
+    pub(super) fn belongs_to(&self, shared: &Shared) -> bool {
         std::ptr::eq(&*self.shared, shared)
     }
 
@@ -135,13 +135,13 @@ impl Local {
             .expect("a worker has its deque until its end")
     }
 
-    pub fn counters(&self) -> &Counters {
+    pub(super) fn counters(&self) -> &Counters {
         &self.shared.slots[self.id].counters
     }
 
     /// Queues a job on this worker's own pool.
     #[inline(always)]
-    pub fn queue(&self, job: Job, priority: Priority) -> Result<(), QueueError> {
+    pub(super) fn queue(&self, job: Job, priority: Priority) -> Result<(), QueueError> {
         let shared = &*self.shared;
         if shared.phase() == Phase::Dropping {
             return Err(QueueError::Closed);
@@ -158,7 +158,7 @@ impl Local {
 
     /// Pushes a job to this worker's deque; if that is full, moves its older half to the lanes.
     #[inline(always)]
-    pub fn push(&self, job: Job) {
+    pub(super) fn push(&self, job: Job) {
         bump(&self.counters().queued);
         self.pushed.set(true);
         match self.owner().push(job) {
@@ -206,9 +206,10 @@ impl Local {
                 searching = false;
             }
             if self.shared.may_rest(self.id) {
-                match self.rest() {
-                    true => searching = true,
-                    false => return,
+                if self.rest() {
+                    searching = true
+                } else {
+                    return;
                 }
             }
         }
@@ -269,7 +270,7 @@ impl Local {
 
     /// Takes work from anywhere.
     #[inline(always)]
-    pub fn find(&self) -> Option<Job> {
+    pub(super) fn find(&self) -> Option<Job> {
         let items = self.items.get().wrapping_add(1);
         self.items.set(items);
         let urgent = self.shared.pulse.urgent.load(Ordering::Relaxed);
@@ -335,7 +336,7 @@ impl Local {
 
     /// Runs a job as this pool's work.
     #[inline(always)]
-    pub fn execute(&self, job: Job) {
+    pub(super) fn execute(&self, job: Job) {
         let hooks = &self.shared.config.hooks;
         if let Some(before) = &hooks.before {
             self.attempt(before);
@@ -354,7 +355,7 @@ impl Local {
 
     /// Calls user code, and reports its panic.
     #[inline(always)]
-    pub fn attempt(&self, f: impl FnOnce()) {
+    pub(super) fn attempt(&self, f: impl FnOnce()) {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
             self.report(payload);
         }

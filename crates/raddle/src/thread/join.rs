@@ -382,7 +382,7 @@ extern "C" fn work(packet: *mut c_void) -> *mut c_void {
         match NonNull::new(seat.next.get().cast()) {
             Some(next) => packet = next,
             None => {
-                go_home();
+                detach_self();
                 return null_mut();
             }
         }
@@ -409,7 +409,7 @@ unsafe fn leave(packet: NonNull<Packet>, step: fn(&Ends) -> bool) -> Option<NonN
 /// Ends the thread for good. The handle, if there is one, frees the packet.
 fn end(packet: Option<NonNull<Packet>>) {
     let Some(packet) = packet else {
-        return go_home();
+        return detach_self();
     };
     // SAFETY: the packet is this thread's until `ends.ends()`; after that only the address is used.
     let (word, (has_handle, is_awaited)) = unsafe {
@@ -419,7 +419,7 @@ fn end(packet: Option<NonNull<Packet>>) {
     if !has_handle {
         // SAFETY: the handle is gone, and has taken the result along.
         unsafe { (packet.as_ref().free)(packet) };
-        return go_home();
+        return detach_self();
     }
     if is_awaited && let Some(runtime) = runtime::table() {
         (runtime.wake)(word);
@@ -427,7 +427,7 @@ fn end(packet: Option<NonNull<Packet>>) {
 }
 
 /// Detaches the calling thread, which ends for good and is not joined.
-fn go_home() {
+fn detach_self() {
     // SAFETY: the thread is joined or detached once.
     unsafe { libc::pthread_detach(libc::pthread_self()) };
 }

@@ -209,12 +209,12 @@ impl Born {
             return false;
         };
         let mut mask = 0;
-        if (runtime.may_keep)(stack_size, &mut mask) == 0 {
+        if (runtime.may_reuse)(stack_size, &mut mask) == 0 {
             return false;
         }
         // No signal handler changes anything from here on.
         if !self.is_plain() {
-            (runtime.keep_not)(mask);
+            (runtime.forgo_reuse)(mask);
             return false;
         }
         reset_libc();

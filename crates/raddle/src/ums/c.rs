@@ -81,7 +81,7 @@ fn context(inner: &Inner) -> ManuallyDrop<Context> {
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_ums_list_create(to: Out<'_, *mut CompletionList>) -> c_int {
+pub(super) extern "C" fn raddle_ums_list_create(to: Out<'_, *mut CompletionList>) -> c_int {
     let Some(to) = to else { return -EFAULT };
     match CompletionList::with_event() {
         Ok(list) => {
@@ -97,7 +97,7 @@ pub extern "C" fn raddle_ums_list_create(to: Out<'_, *mut CompletionList>) -> c_
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn raddle_ums_list_delete(at: *mut CompletionList) {
+pub(super) unsafe extern "C" fn raddle_ums_list_delete(at: *mut CompletionList) {
     if !at.is_null() {
         // SAFETY: the header's promise; contexts hold the list's inner part.
         drop(unsafe { Box::from_raw(at) });
@@ -106,13 +106,13 @@ pub unsafe extern "C" fn raddle_ums_list_delete(at: *mut CompletionList) {
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_ums_list_event(list: Option<&CompletionList>) -> c_int {
+pub(super) extern "C" fn raddle_ums_list_event(list: Option<&CompletionList>) -> c_int {
     list.map_or(-EFAULT, |list| list.0.control.event)
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_ums_dequeue(
+pub(super) extern "C" fn raddle_ums_dequeue(
     list: Option<&CompletionList>,
     timeout_ms: c_int,
     first: Out<'_, *mut Inner>,
@@ -141,13 +141,13 @@ pub extern "C" fn raddle_ums_dequeue(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_ums_next_item(item: Option<&Inner>) -> *mut Inner {
+pub(super) extern "C" fn raddle_ums_next_item(item: Option<&Inner>) -> *mut Inner {
     item.map_or(null_mut(), |item| item.next_item.load(Ordering::Relaxed))
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_ums_context_create(
+pub(super) extern "C" fn raddle_ums_context_create(
     list: Option<&CompletionList>,
     to: Out<'_, *const Inner>,
 ) -> c_int {
@@ -163,7 +163,7 @@ pub extern "C" fn raddle_ums_context_create(
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn raddle_ums_context_delete(inner: Option<&Inner>) -> c_int {
+pub(super) unsafe extern "C" fn raddle_ums_context_delete(inner: Option<&Inner>) -> c_int {
     let Some(context) = inner.map(context) else {
         return -EFAULT;
     };
@@ -198,7 +198,7 @@ extern "C-unwind" fn begin(at: *mut c_void) -> *mut c_void {
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn raddle_ums_thread_create(
+pub(super) unsafe extern "C" fn raddle_ums_thread_create(
     thread: Out<'_, libc::pthread_t>,
     attributes: *const libc::pthread_attr_t,
     inner: Option<&Inner>,
@@ -240,7 +240,10 @@ unsafe extern "C" {
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_ums_enter(procedure: Option<Procedure>, parameter: *mut c_void) -> c_int {
+pub(super) extern "C" fn raddle_ums_enter(
+    procedure: Option<Procedure>,
+    parameter: *mut c_void,
+) -> c_int {
     let Some(procedure) = procedure else {
         return -EFAULT;
     };
@@ -273,7 +276,7 @@ extern "C" fn call_procedure(scheduling: usize) {
 /// # Safety
 /// As the header says: the caller's frames up to its procedure are abandoned.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn raddle_ums_execute(inner: Option<&Inner>) -> c_int {
+pub(super) unsafe extern "C" fn raddle_ums_execute(inner: Option<&Inner>) -> c_int {
     let Some(inner) = inner else { return -EFAULT };
     // SAFETY: null, or the calling thread's own.
     let Some(scheduling) = (unsafe { SCHEDULING.get().as_ref() }) else {
@@ -307,7 +310,7 @@ pub unsafe extern "C" fn raddle_ums_execute(inner: Option<&Inner>) -> c_int {
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn raddle_ums_light_create(
+pub(super) unsafe extern "C" fn raddle_ums_light_create(
     inner: Option<&Inner>,
     stack_bytes: usize,
     run: Option<unsafe extern "C" fn(*mut c_void)>,
@@ -326,7 +329,7 @@ pub unsafe extern "C" fn raddle_ums_light_create(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_ums_yield(parameter: *mut c_void) -> c_int {
+pub(super) extern "C" fn raddle_ums_yield(parameter: *mut c_void) -> c_int {
     match yield_now(parameter.expose_provenance()) {
         Ok(()) => 0,
         Err(error) => number(error),
@@ -335,13 +338,13 @@ pub extern "C" fn raddle_ums_yield(parameter: *mut c_void) -> c_int {
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_ums_current() -> *const Inner {
+pub(super) extern "C" fn raddle_ums_current() -> *const Inner {
     current().map_or(null(), |context| Arc::as_ptr(&context.0))
 }
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_ums_query(
+pub(super) extern "C" fn raddle_ums_query(
     inner: Option<&Inner>,
     class: c_int,
     to: Out<'_, usize>,
@@ -374,7 +377,11 @@ pub extern "C" fn raddle_ums_query(
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_ums_set(inner: Option<&Inner>, class: c_int, value: usize) -> c_int {
+pub(super) extern "C" fn raddle_ums_set(
+    inner: Option<&Inner>,
+    class: c_int,
+    value: usize,
+) -> c_int {
     let Some(context) = inner.map(context) else {
         return -EFAULT;
     };

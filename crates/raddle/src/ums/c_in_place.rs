@@ -27,7 +27,10 @@ fn into_c(worker: Claimed) -> usize {
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_ums_enter_in_place(decision: Option<Decision>, own: *mut c_void) -> c_int {
+pub(super) extern "C" fn raddle_ums_enter_in_place(
+    decision: Option<Decision>,
+    own: *mut c_void,
+) -> c_int {
     let Some(decision) = decision else {
         return -EFAULT;
     };
@@ -75,7 +78,7 @@ pub extern "C" fn raddle_ums_enter_in_place(decision: Option<Decision>, own: *mu
 
 /// See the header.
 #[unsafe(no_mangle)]
-pub extern "C" fn raddle_ums_claim(inner: Option<&Inner>) -> c_int {
+pub(super) extern "C" fn raddle_ums_claim(inner: Option<&Inner>) -> c_int {
     let Some(inner) = inner else { return -EFAULT };
     // SAFETY: the program's context.
     match unsafe { Context::borrowed(inner) }.claim() {
@@ -93,7 +96,7 @@ pub extern "C" fn raddle_ums_claim(inner: Option<&Inner>) -> c_int {
 /// # Safety
 /// As the header says.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn raddle_ums_release(inner: Option<&Inner>) -> c_int {
+pub(super) unsafe extern "C" fn raddle_ums_release(inner: Option<&Inner>) -> c_int {
     let Some(inner) = inner else { return -EFAULT };
     if inner.control.state.get() != WorkerState::RUNNING {
         return -EINVAL;

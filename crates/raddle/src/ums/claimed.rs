@@ -56,10 +56,11 @@ impl Claimed {
     #[inline(always)]
     pub fn prefetch(&self) {
         let thread = self.thread();
-        match thread.is_null() {
-            true => self.context.0.prefetch_rest(),
+        if thread.is_null() {
+            self.context.0.prefetch_rest()
+        } else {
             // SAFETY: the runtime's thread.
-            false => unsafe { ThreadView::prefetch(thread) },
+            unsafe { ThreadView::prefetch(thread) }
         }
     }
 

@@ -153,7 +153,7 @@ fn goes_on(runtime: &Runtime, host: &Host) -> bool {
     let Some(ended) = (unsafe { host.ended.replace(null()).as_ref() }) else {
         return false;
     };
-    ended.bury();
+    ended.release_stack();
     let lease = (runtime.take_lease)();
     // SAFETY: null, or a lease that the caller has taken.
     let Some(taken) = (unsafe { lease.as_ref() }) else {

@@ -83,7 +83,7 @@ impl Inner {
     }
 
     /// Gives back the stack of a light worker that has returned; its host has left the stack.
-    pub(super) fn bury(&self) {
+    pub(super) fn release_stack(&self) {
         drop(self.rest.shell.take());
     }
 

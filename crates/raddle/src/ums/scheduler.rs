@@ -336,9 +336,10 @@ impl<'a> Scheduler<'a> {
     /// end.
     #[inline(always)]
     pub fn resume(&self, worker: Claimed) -> Result<Next, Claimed> {
-        match worker.is_locked() && worker.thread() != self.own {
-            true => Err(worker),
-            false => Ok(self.next(Some(worker))),
+        if worker.is_locked() && worker.thread() != self.own {
+            Err(worker)
+        } else {
+            Ok(self.next(Some(worker)))
         }
     }
 

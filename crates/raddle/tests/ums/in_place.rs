@@ -52,9 +52,10 @@ impl Shared {
             self.ready.lock().unwrap().push_back(worker);
         }
         loop {
-            let wait = match self.ready.lock().unwrap().is_empty() {
-                true => Duration::from_millis(2), // the calling thread parks
-                false => Duration::ZERO,
+            let wait = if self.ready.lock().unwrap().is_empty() {
+                Duration::from_millis(2) // the calling thread parks
+            } else {
+                Duration::ZERO
             };
             for context in self.list.dequeue(Some(wait)).into_iter().flatten() {
                 match context.claim() {
@@ -275,9 +276,10 @@ fn at_the_first_yield(
 /// Executes a worker again whenever it is listed, until it has ended: a page fault may block it.
 fn follow(list: &CompletionList, scheduler: &Scheduler<'_>) -> Next {
     let listed: Context = list.dequeue(None).unwrap().next().unwrap();
-    match listed.has_ended() {
-        true => scheduler.leave(),
-        false => scheduler.execute(listed).unwrap(),
+    if listed.has_ended() {
+        scheduler.leave()
+    } else {
+        scheduler.execute(listed).unwrap()
     }
 }
 

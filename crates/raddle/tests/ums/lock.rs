@@ -13,26 +13,26 @@ mod handed {
     use super::{AtomicBool, Ordering, ums};
 
     #[derive(Default)]
-    pub struct Lock {
+    pub(super) struct Lock {
         held: AtomicBool,
     }
 
-    pub const WANTS: usize = 1;
-    pub const FREES: usize = 2;
+    pub(super) const WANTS: usize = 1;
+    pub(super) const FREES: usize = 2;
 
     impl Lock {
-        pub fn lock(&self) {
+        pub(super) fn lock(&self) {
             if self.held.swap(true, Ordering::SeqCst) {
                 ums::yield_now(WANTS).unwrap(); // executed again as the owner
             }
         }
 
         /// The scheduler hands the lock on, or sets it free.
-        pub fn unlock(&self) {
+        pub(super) fn unlock(&self) {
             ums::yield_now(FREES).unwrap();
         }
 
-        pub fn set_free(&self) {
+        pub(super) fn set_free(&self) {
             self.held.store(false, Ordering::SeqCst);
         }
     }
@@ -82,9 +82,10 @@ fn a_scheduler_hands_a_lock_from_worker_to_worker() {
             while left != 0 {
                 let wait = (!ready.is_empty()).then_some(Duration::ZERO);
                 for item in list.dequeue(wait).into_iter().flatten() {
-                    match item.has_ended() {
-                        true => left -= 1,
-                        false => ready.push_back(item),
+                    if item.has_ended() {
+                        left -= 1
+                    } else {
+                        ready.push_back(item)
                     }
                 }
                 if let Some(context) = ready.pop_front() {

@@ -67,14 +67,13 @@ impl<'a> Turns<'a> {
             }
         }
         loop {
-            let wait = match self.ready.is_empty() {
-                true => Duration::from_millis(2), // another one may have taken the last
-                false => Duration::ZERO,
-            };
+            // Another one may have taken the last.
+            let wait = Duration::from_millis(if self.ready.is_empty() { 2 } else { 0 });
             for context in self.list.dequeue(Some(wait)).into_iter().flatten() {
-                match context.has_ended() {
-                    true => _ = self.left.fetch_sub(1, Ordering::SeqCst),
-                    false => self.ready.push_back(context),
+                if context.has_ended() {
+                    self.left.fetch_sub(1, Ordering::SeqCst);
+                } else {
+                    self.ready.push_back(context);
                 }
             }
             let Some(context) = self.ready.pop_front() else {
@@ -312,9 +311,10 @@ fn who_leaves_scheduling_mode_leaves_workers_to_others() {
                 Some(worker) => scheduler.resume(worker).unwrap(),
                 None => {
                     let item = list.dequeue(None).unwrap().next().unwrap();
-                    match item.has_ended() {
-                        true => scheduler.leave(),
-                        false => execute_patiently(scheduler, item),
+                    if item.has_ended() {
+                        scheduler.leave()
+                    } else {
+                        execute_patiently(scheduler, item)
                     }
                 }
             }
@@ -430,9 +430,10 @@ fn a_busy_context_is_refused_by_other_schedulers() {
                 assert!([Why::Busy, Why::Listed].contains(&why));
             }
             let item = list.dequeue(None).unwrap().next().unwrap();
-            match item.has_ended() {
-                true => scheduler.leave(),
-                false => execute_patiently(scheduler, item),
+            if item.has_ended() {
+                scheduler.leave()
+            } else {
+                execute_patiently(scheduler, item)
             }
         })
         .unwrap();

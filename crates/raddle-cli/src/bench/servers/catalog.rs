@@ -9,7 +9,7 @@ use super::{daemons, mariadb, runtimes};
 use crate::bench::programs::{Workshop, find};
 
 /// A name on the command line.
-pub struct Kind {
+pub(super) struct Kind {
     pub name: &'static str,
     pub about: &'static str,
     /// Programs without which it does not run, and how to get each.
@@ -20,19 +20,19 @@ pub struct Kind {
 }
 
 /// A program, and the Debian packages or the command that install it.
-pub struct Need(pub &'static str, pub &'static str);
+pub(super) struct Need(pub &'static str, pub &'static str);
 
 const WRK: Need = Need("wrk", "apt-get install wrk");
 
 /// What a server lacks, and the cure.
 #[derive(Debug)]
-pub struct Missing {
+pub(super) struct Missing {
     pub what: String,
     pub cure: String,
 }
 
 impl Missing {
-    pub fn new(what: impl Into<String>, cure: impl Into<String>) -> Missing {
+    pub(super) fn new(what: impl Into<String>, cure: impl Into<String>) -> Missing {
         Missing {
             what: what.into(),
             cure: cure.into(),
@@ -42,7 +42,7 @@ impl Missing {
 
 /// The client that loads a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Client {
+pub(super) enum Client {
     /// wrk in windows, our own client at constant rates.
     Http,
     /// Our own client.
@@ -52,7 +52,7 @@ pub enum Client {
 
 impl Client {
     /// Returns the protocol of our own client with the server.
-    pub fn protocol(self) -> Option<Protocol> {
+    pub(super) fn protocol(self) -> Option<Protocol> {
         match self {
             Client::Http => Some(Protocol::Http),
             Client::Own(protocol) => Some(protocol),
@@ -62,13 +62,13 @@ impl Client {
 }
 
 /// Prepares the folder of temporary files.
-pub type SetUp = fn(&Path) -> Result<(), String>;
+pub(super) type SetUp = fn(&Path) -> Result<(), String>;
 
 /// The placeholder of the port in commands and configuration files.
-pub const PORT: &str = "{port}";
+pub(super) const PORT: &str = "{port}";
 
 /// One program with its configuration.
-pub struct Server {
+pub(super) struct Server {
     pub title: String,
     /// Versions, for the record.
     pub toolchain: String,
@@ -84,7 +84,7 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn command(&self, port: u16) -> Vec<OsString> {
+    pub(super) fn command(&self, port: u16) -> Vec<OsString> {
         let port = port.to_string();
         let replace = |argument: &OsString| match argument.to_str() {
             Some(text) => text.replace(PORT, &port).into(),
@@ -93,7 +93,7 @@ impl Server {
         self.command.iter().map(replace).collect()
     }
 
-    pub fn write_files(&self, port: u16) -> io::Result<()> {
+    pub(super) fn write_files(&self, port: u16) -> io::Result<()> {
         let write = |(path, text): &(PathBuf, String)| {
             fs::write(path, text.replace(PORT, &port.to_string()))
         };
@@ -103,25 +103,26 @@ impl Server {
 
 impl Kind {
     /// Checks that the programs are installed, and that the client can do the requested load.
-    pub fn check(&self, constant_rate: bool) -> Result<(), Missing> {
+    pub(super) fn check(&self, constant_rate: bool) -> Result<(), Missing> {
         for Need(program, cure) in self.needs {
             if find(program).is_none() {
                 return Err(Missing::new(format!("{program} is not installed"), *cure));
             }
         }
-        match constant_rate && self.client.protocol().is_none() {
-            true => Err(Missing::new(
+        if constant_rate && self.client.protocol().is_none() {
+            Err(Missing::new(
                 "its client knows no constant rate",
                 "leave out --rate for it",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }
 
 const MODULES: &str = "apt-get install apache2-bin";
 
-pub const KINDS: [Kind; 13] = [
+pub(super) const KINDS: [Kind; 13] = [
     Kind {
         name: "c",
         about: "a C server with a thread for each connection",

@@ -11,7 +11,7 @@ use super::protocol::Protocol;
 use crate::bench::programs::{Workshop, find, version};
 use crate::machine::cpus_allowed;
 
-pub const CLIENTS: &[u32] = &[64];
+pub(super) const CLIENTS: &[u32] = &[64];
 /// The size of the static file.
 const FILE_BYTES: usize = 4096;
 /// Where distributions put Apache's modules.
@@ -23,12 +23,12 @@ const MODULES: [&str; 3] = [
 /// The user for servers that refuse to run as root.
 const NOBODY: &str = "nobody";
 
-pub fn is_root() -> bool {
+pub(super) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 /// The path of a program that [`Kind::check`](super::catalog::Kind::check) has found.
-pub fn program(name: &str) -> Result<PathBuf, Missing> {
+pub(super) fn program(name: &str) -> Result<PathBuf, Missing> {
     find(name).ok_or_else(|| Missing::new(format!("{name} is not installed"), "install it"))
 }
 
@@ -55,7 +55,7 @@ fn plain(
     }])
 }
 
-pub fn memcached(_: &Workshop) -> Result<Vec<Server>, Missing> {
+pub(super) fn memcached(_: &Workshop) -> Result<Vec<Server>, Missing> {
     let mut words = words("-t 4 -l 127.0.0.1 -p {port} -U 0 -c 16384");
     if is_root() {
         words.extend(["-u".into(), "root".into()]);
@@ -71,7 +71,7 @@ pub fn memcached(_: &Workshop) -> Result<Vec<Server>, Missing> {
 
 /// With as many threads as CPUs: they spin for each other, so more threads would only slow each
 /// other down.
-pub fn redis(_: &Workshop) -> Result<Vec<Server>, Missing> {
+pub(super) fn redis(_: &Workshop) -> Result<Vec<Server>, Missing> {
     let threads = cpus_allowed().clamp(2, 4);
     let flags = "--port {port} --bind 127.0.0.1 --appendonly no --io-threads-do-reads yes";
     let mut words = words(&format!("{flags} --io-threads {threads} --save"));
@@ -104,7 +104,7 @@ fn documents(folder: &Path) -> Result<PathBuf, Missing> {
     })
 }
 
-pub fn nginx(workshop: &Workshop) -> Result<Vec<Server>, Missing> {
+pub(super) fn nginx(workshop: &Workshop) -> Result<Vec<Server>, Missing> {
     let path = program("nginx")?;
     let folder = workshop.path("");
     let documents = documents(&folder)?;
@@ -138,11 +138,11 @@ pub fn nginx(workshop: &Workshop) -> Result<Vec<Server>, Missing> {
     }])
 }
 
-pub fn apache_worker(workshop: &Workshop) -> Result<Vec<Server>, Missing> {
+pub(super) fn apache_worker(workshop: &Workshop) -> Result<Vec<Server>, Missing> {
     apache(workshop, "worker")
 }
 
-pub fn apache_event(workshop: &Workshop) -> Result<Vec<Server>, Missing> {
+pub(super) fn apache_event(workshop: &Workshop) -> Result<Vec<Server>, Missing> {
     apache(workshop, "event")
 }
 
@@ -160,9 +160,10 @@ fn apache(workshop: &Workshop, kind: &str) -> Result<Vec<Server>, Missing> {
         )
     })?;
     let folder = workshop.path("");
-    let user = match is_root() {
-        true => format!("User {NOBODY}\nGroup nogroup\n"),
-        false => String::new(),
+    let user = if is_root() {
+        format!("User {NOBODY}\nGroup nogroup\n")
+    } else {
+        String::new()
     };
     let text = format!(
         "ServerName localhost\nServerRoot {folder}\nDefaultRuntimeDir {folder}\n\

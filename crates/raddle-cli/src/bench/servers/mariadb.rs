@@ -17,14 +17,14 @@ const SET_UP: Duration = Duration::from_secs(120);
 const DATA: &str = "mariadb";
 
 const PACKAGE: &str = "apt-get install mariadb-server";
-pub const NEEDS: &[Need] = &[
+pub(super) const NEEDS: &[Need] = &[
     Need("mariadbd", PACKAGE),
     Need("mariadb-install-db", PACKAGE),
     Need("mariadb", PACKAGE),
     Need("sysbench", "apt-get install sysbench"),
 ];
 
-pub fn server(workshop: &Workshop) -> Result<Vec<Server>, Missing> {
+pub(super) fn server(workshop: &Workshop) -> Result<Vec<Server>, Missing> {
     made(&workshop.path("")).map(|server| vec![server])
 }
 

@@ -11,7 +11,7 @@ use super::{requests, sysbench, wrk};
 use crate::bench::harness::{Figure, Sample, add, progress};
 use crate::bench::process::{EVERY_WAY, Way};
 
-pub struct Plan<'a> {
+pub(super) struct Plan<'a> {
     pub rounds: u32,
     pub windows: u32,
     pub window: Duration,
@@ -25,7 +25,7 @@ pub struct Plan<'a> {
 
 /// A phase of a server's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
+pub(super) enum Phase {
     /// From the start until the server listens.
     Start,
     /// Full speed; counted from 1.
@@ -35,7 +35,7 @@ pub enum Phase {
 }
 
 /// The outcome of one server with one number of clients.
-pub struct Outcome {
+pub(super) struct Outcome {
     pub title: String,
     pub toolchain: String,
     pub clients: u32,
@@ -47,7 +47,7 @@ pub struct Outcome {
 }
 
 /// Returns an outcome for each number of clients, measured when the iterator reaches it.
-pub fn measure<'a>(
+pub(super) fn measure<'a>(
     server: &'a Server,
     clients: &'a [u32],
     plan: &'a Plan<'a>,
@@ -76,7 +76,7 @@ pub fn measure<'a>(
 
 impl Outcome {
     /// The server and its clients.
-    pub fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         let plural = if self.clients == 1 { "" } else { "s" };
         format!("{}, {} client{plural}", self.title, self.clients)
     }

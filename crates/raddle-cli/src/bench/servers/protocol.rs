@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub(super) enum Protocol {
     Http,
     Memcached,
     Redis,
@@ -16,10 +16,10 @@ const VALUE_BYTES: usize = 100;
 const KEY: &str = "raddle";
 const PREPARE: Duration = Duration::from_secs(10);
 /// The largest answer.
-pub const ANSWER_MOST_BYTES: usize = 64 << 10;
+pub(super) const ANSWER_MOST_BYTES: usize = 64 << 10;
 
 impl Protocol {
-    pub fn request(self, port: u16) -> Vec<u8> {
+    pub(super) fn request(self, port: u16) -> Vec<u8> {
         let text = match self {
             Protocol::Http => format!("GET / HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"),
             Protocol::Memcached => format!("get {KEY}\r\n"),
@@ -29,7 +29,7 @@ impl Protocol {
     }
 
     /// Stores the value that is read, if the protocol has one.
-    pub fn prepare(self, port: u16) -> io::Result<()> {
+    pub(super) fn prepare(self, port: u16) -> io::Result<()> {
         let value = "x".repeat(VALUE_BYTES);
         let (request, answer) = match self {
             Protocol::Http => return Ok(()),
@@ -44,14 +44,15 @@ impl Protocol {
         stream.write_all(request.as_bytes())?;
         let mut said = vec![0; answer.len()];
         stream.read_exact(&mut said)?;
-        match said == answer.as_bytes() {
-            true => Ok(()),
-            false => Err(io::Error::other("the server stored no value")),
+        if said == answer.as_bytes() {
+            Ok(())
+        } else {
+            Err(io::Error::other("the server stored no value"))
         }
     }
 
     /// The length of the answer that `bytes` begin with; `None` if it is not complete.
-    pub fn answer_bytes(self, bytes: &[u8]) -> Result<Option<usize>, String> {
+    pub(super) fn answer_bytes(self, bytes: &[u8]) -> Result<Option<usize>, String> {
         match self {
             Protocol::Http => http_answer(bytes),
             Protocol::Memcached => {

@@ -41,7 +41,7 @@ fn registry() -> MutexGuard<'static, Registry> {
 }
 
 /// Cleans up at SIGINT, SIGTERM and SIGHUP, and ends the process as shells expect.
-pub fn watch() -> Result<(), Failure> {
+pub(super) fn watch() -> Result<(), Failure> {
     let signals = Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|error| {
         Failure::input(
             format!("signals can't be handled ({error})"),
@@ -87,17 +87,17 @@ fn wait_for_ends(processes: &[OwnedFd]) {
 }
 
 /// The folder to remove at a signal.
-pub fn remove_at_end(folder: &Path) {
+pub(super) fn remove_at_end(folder: &Path) {
     registry().folder = Some(folder.to_path_buf());
 }
 
 /// Does not return while a signal is handled: failures that the signal causes are not reported.
-pub fn wait_for_signal() {
+pub(super) fn wait_for_signal() {
     drop(registry());
 }
 
 /// Starts a server, which must lead a process group.
-pub fn start(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
+pub(super) fn start(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
     let mut registry = registry();
     let child = spawn()?;
     registry.leaders.push(Pid::from_child(&child));
@@ -105,7 +105,7 @@ pub fn start(spawn: impl FnOnce() -> io::Result<Child>) -> io::Result<Child> {
 }
 
 /// Kills the rest of a server's group, after its leader was waited for.
-pub fn leave(leader: Pid) {
+pub(super) fn leave(leader: Pid) {
     let mut registry = registry();
     kill_group(leader);
     registry.leaders.retain(|other| *other != leader);

@@ -23,7 +23,7 @@ const PAIRS: [(Way, Way); 2] = [
     (Way::RaddleOne, Way::NativeOne),
 ];
 
-pub fn print_head(machine: &Machine, plan: &Plan) {
+pub(super) fn print_head(machine: &Machine, plan: &Plan) {
     report::print_machine(machine, plan.rounds);
     println!(
         "windows from each start: {} of {} s; the columns with x say how many times better raddle \
@@ -34,7 +34,7 @@ pub fn print_head(machine: &Machine, plan: &Plan) {
 }
 
 /// Prints a line for each kind: installed, or its needs.
-pub fn print_list<'a>(
+pub(super) fn print_list<'a>(
     kinds: impl Iterator<Item = (&'a str, &'a str, Result<(), Missing>)>,
 ) -> io::Result<()> {
     let mut table = Table::new(&[Align::Left; 3]);
@@ -49,7 +49,7 @@ pub fn print_list<'a>(
 }
 
 /// The table of one server, then a line for each way that failed.
-pub fn print(outcome: &Outcome) -> io::Result<()> {
+pub(super) fn print(outcome: &Outcome) -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "\n{} ({})", outcome.name(), outcome.toolchain)?;
     table(outcome).write(&mut out)?;
@@ -113,7 +113,7 @@ fn row(phase: Phase, figure: &Figure, capacity: Option<f64>) -> Vec<String> {
 }
 
 /// The file of JSON lines, if one was asked for.
-pub struct Journal<'a> {
+pub(super) struct Journal<'a> {
     file: Option<File>,
     date: String,
     rounds: u32,
@@ -150,7 +150,7 @@ struct Line<'a> {
 }
 
 impl<'a> Journal<'a> {
-    pub fn open(
+    pub(super) fn open(
         arguments: &ServersArguments,
         machine: &'a Machine,
     ) -> Result<Journal<'a>, Failure> {
@@ -163,7 +163,7 @@ impl<'a> Journal<'a> {
         })
     }
 
-    pub fn append(&mut self, server: &str, outcome: &Outcome) -> Result<()> {
+    pub(super) fn append(&mut self, server: &str, outcome: &Outcome) -> Result<()> {
         let Some(mut file) = self.file.as_ref() else {
             return Ok(());
         };

@@ -31,7 +31,7 @@ const TIMER_SLACK_NS: u64 = 1000;
 const READ_BYTES: usize = 16 << 10;
 const EVENTS: usize = 64;
 
-pub struct Load {
+pub(super) struct Load {
     pub port: u16,
     pub protocol: Protocol,
     pub connections: u32,
@@ -42,7 +42,7 @@ pub struct Load {
 
 /// A client's figures of one window.
 #[derive(Debug, PartialEq)]
-pub struct Window {
+pub(super) struct Window {
     pub requests: u64,
     /// Answers a second.
     pub rate: f64,
@@ -51,7 +51,7 @@ pub struct Window {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Latency {
+pub(super) struct Latency {
     pub p50_us: f64,
     pub p99_us: f64,
 }
@@ -67,13 +67,13 @@ struct Tally {
 }
 
 /// Threads of a client with so many connections.
-pub fn threads(connections: u32) -> u32 {
+pub(super) fn threads(connections: u32) -> u32 {
     let half = u32::try_from(cpus_allowed() / 2).unwrap_or(1);
     half.clamp(2, 16).min(connections)
 }
 
 /// Loads the server for the time.
-pub fn run(load: &Load) -> Result<Window, String> {
+pub(super) fn run(load: &Load) -> Result<Window, String> {
     let threads = threads(load.connections);
     let mut groups: Vec<Vec<Connection>> = (0..threads).map(|_| Vec::new()).collect();
     for (number, group) in (0..load.connections).zip((0..threads).cycle()) {

@@ -24,7 +24,7 @@ const STOP: Duration = Duration::from_secs(15);
 /// The number of last lines that are reported of a server that died.
 const LAST_LINES: usize = 3;
 
-pub struct Running {
+pub(super) struct Running {
     child: Child,
     pub port: u16,
     /// From the start until it listened.
@@ -35,7 +35,7 @@ pub struct Running {
 
 impl Running {
     /// Starts the server in this way, and waits until it listens.
-    pub fn start(
+    pub(super) fn start(
         server: &Server,
         way: Way,
         port: Option<u16>,
@@ -87,7 +87,7 @@ impl Running {
     }
 
     /// Fails with the server's last lines if it has ended.
-    pub fn ensure_alive(&mut self) -> Result<(), String> {
+    pub(super) fn ensure_alive(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
             Ok(Some(status)) => Err(format!("it ended, {status}: {}", self.last_lines())),
@@ -101,12 +101,12 @@ impl Running {
     }
 
     /// CPU time of all its processes.
-    pub fn cpu_time(&self) -> Duration {
+    pub(super) fn cpu_time(&self) -> Duration {
         tree::cpu_time(Pid::from_child(&self.child))
     }
 
     /// Ends the server. Fails if it has to be killed.
-    pub fn stop(mut self) -> Result<(), String> {
+    pub(super) fn stop(mut self) -> Result<(), String> {
         self.ensure_alive()?;
         match self.end() {
             Ok(true) => Ok(()),
@@ -150,7 +150,7 @@ fn free_port() -> io::Result<u16> {
 }
 
 /// Fails if a server could not listen on this port.
-pub fn ensure_free(port: u16) -> Result<(), Failure> {
+pub(super) fn ensure_free(port: u16) -> Result<(), Failure> {
     let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, port));
     bound.map(drop).map_err(|error| {
         Failure::input(

@@ -38,7 +38,7 @@ fn not_made(why: String) -> Missing {
     Missing::new(why, "see whether its compiler works")
 }
 
-pub fn c(workshop: &Workshop) -> Made {
+pub(super) fn c(workshop: &Workshop) -> Made {
     let program = workshop.c_program("httpd").map_err(not_made)?;
     let toolchain = version(Path::new("cc"), "--version");
     // No threads that compute or read beside it.
@@ -50,7 +50,7 @@ pub fn c(workshop: &Workshop) -> Made {
     )])
 }
 
-pub fn rust(workshop: &Workshop) -> Made {
+pub(super) fn rust(workshop: &Workshop) -> Made {
     let rustc = program("rustc")?;
     let made = workshop.path("httpd-rust");
     let mut compile = Command::new(&rustc);
@@ -68,7 +68,7 @@ pub fn rust(workshop: &Workshop) -> Made {
     )])
 }
 
-pub fn python(workshop: &Workshop) -> Made {
+pub(super) fn python(workshop: &Workshop) -> Made {
     let missing = || Missing::new("python3 does not work", "apt-get install python3");
     let python = interpreter().ok_or_else(missing)?;
     let toolchain = version(&python, "--version");
@@ -77,7 +77,7 @@ pub fn python(workshop: &Workshop) -> Made {
     Ok(vec![http("Python, http.server", toolchain, command)])
 }
 
-pub fn gunicorn(workshop: &Workshop) -> Made {
+pub(super) fn gunicorn(workshop: &Workshop) -> Made {
     let gunicorn = program("gunicorn")?;
     let toolchain = version(&gunicorn, "--version");
     let flags = "--worker-class gthread --workers 1 --threads 16 --keep-alive 60 --backlog 4096 \
@@ -89,7 +89,7 @@ pub fn gunicorn(workshop: &Workshop) -> Made {
 }
 
 /// Servers for the oldest JDK that can run Tomcat, and for the newest.
-pub fn tomcat(workshop: &Workshop) -> Made {
+pub(super) fn tomcat(workshop: &Workshop) -> Made {
     let jars = [TOMCAT, ANNOTATIONS].map(newest_jar);
     let [Some(core), Some(annotations)] = &jars else {
         return Err(Missing::new("Tomcat's jars are not installed", TOMCAT_CURE));
@@ -185,7 +185,7 @@ fn numbers(name: &str) -> Vec<u32> {
     parts.filter_map(|part| part.parse().ok()).collect()
 }
 
-pub fn mono(workshop: &Workshop) -> Made {
+pub(super) fn mono(workshop: &Workshop) -> Made {
     let mono = program("mono")?;
     let made = compiled_csharp(workshop, "httpd")?;
     let toolchain = version(&mono, "--version");
@@ -194,7 +194,7 @@ pub fn mono(workshop: &Workshop) -> Made {
 }
 
 /// Without HttpListener: in .NET that needs a certain libssl, even without encryption.
-pub fn dotnet(workshop: &Workshop) -> Made {
+pub(super) fn dotnet(workshop: &Workshop) -> Made {
     let dotnet = program("dotnet")?;
     let made = compiled_csharp(workshop, "sockets")?;
     let toolchain = version(&dotnet, "--list-runtimes");

@@ -15,12 +15,12 @@ const PREPARE: Duration = Duration::from_secs(120);
 const SLACK: Duration = Duration::from_secs(60);
 
 /// Fills the table.
-pub fn prepare(port: u16) -> Result<(), String> {
+pub(super) fn prepare(port: u16) -> Result<(), String> {
     let mut command = command(port)?;
     process::output(Way::NativeAll, command.arg("prepare"), PREPARE).map(drop)
 }
 
-pub fn run(port: u16, clients: u32, time: Duration) -> Result<Window, String> {
+pub(super) fn run(port: u16, clients: u32, time: Duration) -> Result<Window, String> {
     let mut command = command(port)?;
     command
         .arg(format!("--threads={clients}"))

@@ -16,7 +16,7 @@ struct Stat {
 }
 
 /// The processes of the leader's tree.
-pub fn members(leader: Pid) -> Vec<Pid> {
+pub(super) fn members(leader: Pid) -> Vec<Pid> {
     let stats = stats();
     let members = tree(leader, &stats);
     members
@@ -26,7 +26,7 @@ pub fn members(leader: Pid) -> Vec<Pid> {
 }
 
 /// CPU time of the leader's tree, in user and kernel mode, since its start.
-pub fn cpu_time(leader: Pid) -> Duration {
+pub(super) fn cpu_time(leader: Pid) -> Duration {
     let ticks: u64 = tree(leader, &stats()).iter().map(|stat| stat.ticks).sum();
     let per_second = rustix::param::clock_ticks_per_second().max(1);
     Duration::from_micros(ticks * 1_000_000 / per_second)

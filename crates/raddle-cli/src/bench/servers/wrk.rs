@@ -14,7 +14,7 @@ const LATER: Duration = Duration::from_secs(2);
 /// The time of wrk beyond its load, to connect and to stop.
 const SLACK: Duration = Duration::from_secs(30);
 
-pub fn run(port: u16, connections: u32, time: Duration) -> Result<Window, String> {
+pub(super) fn run(port: u16, connections: u32, time: Duration) -> Result<Window, String> {
     let wrk = find("wrk").ok_or("wrk is not installed")?;
     let mut command = Command::new(wrk);
     command

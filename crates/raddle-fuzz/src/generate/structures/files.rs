@@ -8,17 +8,19 @@ use crate::generate::Maker;
 pub fn vector(maker: &mut Maker) -> Value {
     let at = maker.room(48);
     for index in 0..3 {
-        let base = match maker.random.chance(maker.hostility) {
-            true => maker.bad_address(),
-            false => maker.buffer(),
+        let base = if maker.random.chance(maker.hostility) {
+            maker.bad_address()
+        } else {
+            maker.buffer()
         };
-        let length = match maker.random.chance(maker.hostility) {
-            true => Value::Int(
+        let length = if maker.random.chance(maker.hostility) {
+            Value::Int(
                 *maker
                     .random
                     .pick(&[1 << 60, u64::MAX, 1 << 63, 0x7fff_ffff]),
-            ),
-            false => Value::Int(*maker.random.pick(&[0, 1, 8, 16, 100])),
+            )
+        } else {
+            Value::Int(*maker.random.pick(&[0, 1, 8, 16, 100]))
         };
         maker.put(at.plus(index * 16), 8, base);
         maker.put(at.plus(index * 16 + 8), 8, length);

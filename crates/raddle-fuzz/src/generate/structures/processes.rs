@@ -81,9 +81,10 @@ pub fn clone_arguments(maker: &mut Maker) -> Value {
         Value::Int(0),
     ];
     for (index, field) in fields.into_iter().enumerate() {
-        let field = match maker.random.chance(maker.hostility / 2) && !(5..7).contains(&index) {
-            true => Value::Int(maker.number(&[0, 1, -1])),
-            false => field,
+        let field = if maker.random.chance(maker.hostility / 2) && !(5..7).contains(&index) {
+            Value::Int(maker.number(&[0, 1, -1]))
+        } else {
+            field
         };
         let is_safe = index != 0 || flags & VM != 0;
         let field = if is_safe { field } else { Value::Int(flags) };

@@ -61,9 +61,10 @@ fn message(maker: &mut Maker, at: Place, sends: bool) {
         Value::Int(_) => 0,
         _ => maker.number(&[16, 110, 0, 128, -1]),
     };
-    let vector = match maker.random.chance(maker.hostility) {
-        true => maker.bad_address(),
-        false => files::vector(maker),
+    let vector = if maker.random.chance(maker.hostility) {
+        maker.bad_address()
+    } else {
+        files::vector(maker)
     };
     let count = maker.number(&[1, 1, 2, 0, 3]);
     let (control, control_bytes) = control(maker, sends);

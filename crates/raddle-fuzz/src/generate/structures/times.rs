@@ -126,9 +126,10 @@ pub fn futex_vector(maker: &mut Maker) -> Value {
             PRIVATE,
             1 << 31,
         ];
-        let flags = match maker.random.chance(70) {
-            true => SIZE_32 | PRIVATE,
-            false => *maker.random.pick(&flags),
+        let flags = if maker.random.chance(70) {
+            SIZE_32 | PRIVATE
+        } else {
+            *maker.random.pick(&flags)
         };
         maker.put_int(entry, 8, value);
         maker.put(entry.plus(8), 8, address);

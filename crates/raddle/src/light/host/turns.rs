@@ -27,9 +27,10 @@ pub(in crate::light) fn yield_now(light: &'static Light) {
     let host = light.host();
     if host.come_back() && GROUP.has_surplus() {
         // Another host has taken this one's place.
-        match light.migrates.get() {
-            true => inject(light.task_ref()),
-            false => host.own.push(light.task_ref()),
+        if light.migrates.get() {
+            inject(light.task_ref())
+        } else {
+            host.own.push(light.task_ref())
         }
         return leave_for_loop(light, host);
     }
@@ -41,9 +42,10 @@ pub(in crate::light) fn yield_now(light: &'static Light) {
     if alone {
         return;
     }
-    match light.migrates.get() {
-        true => host.push(light.task_ref()),
-        false => host.own.push(light.task_ref()),
+    if light.migrates.get() {
+        host.push(light.task_ref())
+    } else {
+        host.own.push(light.task_ref())
     }
     leave(light);
 }

@@ -1,0 +1,35 @@
+//! Where a system call enters the runtime: the entries that stubs call.
+//!
+//! A stub has skipped the red zone, pushed the address that follows the system call (so that
+//! unwinders see an ordinary frame), and called one of five entries:
+//!
+//! | entry | for | saves |
+//! |---|---|---|
+//! | `raddle_entry_plain` | sites in functions that touch no vector register | general registers |
+//! | `raddle_entry_vector` | all other sites | and xmm0 to xmm15 |
+//! | `raddle_entry_clone_before` | clone, clone3, vfork, run-time numbers | everything |
+//! | `raddle_entry_plain_clone_before` | run-time numbers, no vectors | as plain; for clones all |
+//! | `raddle_entry_clone_after` | behind the raw instruction of those | everything |
+//!
+//! All preserve the registers that the kernel preserves. Handlers get a
+//! [`Frame`](crate::frame::Frame) and return an [`Outcome`](crate::frame::Outcome). The entry
+//! itself executes a call that passes, at `raddle_pass_begin`, with all registers as they were: a
+//! signal that arrives there, or during the look right before, finds a thread that is, for all
+//! purposes, in user code. The look handles every signal that came before, so that no call sleeps
+//! over a pending signal.
+//!
+//! Stacks and registers are in `raddle_arch::system_call_entries`.
+
+use crate::table;
+use raddle_engine::carrier;
+use raddle_engine::thread::CALL_SITE;
+
+raddle_arch::system_call_entries! {
+    carrier: carrier,
+    call_site: CALL_SITE,
+    handlers: table::TABLE,
+    before_call: crate::signal::before_call,
+    on_attention: crate::signal::on_attention,
+    clone_before: crate::task::process::clone_before,
+    clone_after: crate::task::process::clone_after,
+}

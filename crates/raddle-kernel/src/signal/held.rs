@@ -1,0 +1,307 @@
+//! Signals that the kernel holds pending, so that `signalfd(2)` finds them.
+//!
+//! A descriptor of `signalfd` stays the kernel's own, with its reads, epoll and forks. It shows the
+//! signals that are pending in the kernel, while a blocked signal otherwise pends in user space. So
+//! a signal that some descriptor reads and no thread accepts becomes *held*: the carriers block it
+//! and it is sent to the process once more.
+//!
+//! 1. A router finds no thread that accepts the signal: it adds the signal to [`HELD`], blocks it
+//!    on its carrier and queues it again. Another carrier that receives the signal instead does the
+//!    same, once, because it then blocks the signal.
+//! 2. A thread that opens its mask for a held signal, or waits for it by `sigwait`, takes it from
+//!    [`HELD`] after its mask says so; the carriers unblock it, and the kernel delivers it.
+//!
+//! No signal is lost between the two: after the router has added the signal, it looks once more for
+//! a thread that accepts it; after the thread has opened its mask, it looks at [`HELD`].
+//!
+//! A thread-directed signal of this kind becomes the process's: any thread may read it. A signal on
+//! its way between carriers (1) is pending nowhere: a thread that unblocks it in that instant runs
+//! its handler a moment later. A carrier that must leave it to another kernel thread waits for
+//! that.
+//!
+//! Rejected: descriptors of our own. One that was made before the first thread can't be replaced
+//! in the epoll instances that hold it.
+
+use super::{MASK_BYTES, SI_TKILL, UNBLOCKABLE, bit, poke, set_kernel_mask};
+use crate::frame::{Frame, Outcome};
+use crate::mode::is_virtual;
+use crate::signal::actions::FAULTS;
+use crate::signal::{children, routing};
+use crate::words;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use raddle_engine::carrier::PREEMPT;
+use raddle_engine::clock;
+use raddle_engine::helpers::POKE;
+use raddle_engine::signals::{Form, SignalQueue};
+use raddle_engine::thread::WaitKind;
+use raddle_engine::{Carrier, PROCESS};
+use raddle_sys::abi::SigInfo;
+use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
+
+/// Signals that carriers must be able to get.
+const OWN: u64 = bit(POKE as u32) | bit(PREEMPT as u32);
+
+/// Signals that a descriptor reads, or once did. Grows only.
+static READ: AtomicU64 = AtomicU64::new(0);
+/// Signals that carriers block. SeqCst: see the module.
+static HELD: AtomicU64 = AtomicU64::new(0);
+
+/// Signals that the first kernel thread is to queue. Set after the push, cleared by that thread.
+static WAITING: AtomicU64 = AtomicU64::new(0);
+static FOR_FIRST: SignalQueue = SignalQueue::new();
+/// Raised by the first kernel thread each time; the futex word of threads that wait for it.
+static QUEUED: AtomicU32 = AtomicU32::new(0);
+
+/// The kernel's mask of carriers that aren't closed.
+#[inline(always)]
+pub fn mask() -> u64 {
+    HELD.load(Ordering::SeqCst)
+}
+
+/// The kernel's mask of a carrier. A closed carrier takes faults and the runtime's own signals.
+#[inline(always)]
+pub fn mask_of(carrier: &Carrier) -> u64 {
+    const FAULTS: u64 = bit(4) | bit(5) | bit(7) | bit(8) | bit(11) | bit(31);
+    match carrier.closed.load(Ordering::Relaxed) {
+        0 => mask(),
+        _ => mask() | !(OWN | FAULTS),
+    }
+}
+
+/// `signalfd(2)`, `signalfd4(2)`.
+pub extern "C" fn signalfd(frame: &Frame) -> Outcome {
+    if frame.arg(2) != MASK_BYTES {
+        return Outcome::PASS;
+    }
+    let Ok(mask) = frame.user::<u64>(1).read() else {
+        return Outcome::PASS; // the kernel finds the right errno
+    };
+    let mut args = frame.args();
+    args[1] = (&raw const mask).expose_provenance();
+    // SAFETY: the program's own call, with a mask that lives.
+    let result = unsafe { syscall6(frame.number(), args) };
+    if !is_err(result) {
+        // A bad address would end a carrier that blocks these.
+        let mask = mask & !(UNBLOCKABLE | OWN | FAULTS);
+        READ.fetch_or(mask, Ordering::SeqCst);
+        children::note(); // the kernel may keep SIGCHLD from now on
+        if is_virtual() {
+            hold_early(mask);
+        }
+    }
+    Outcome::of(result)
+}
+
+/// For a new descriptor: keeps signals that no thread accepts before they come. A signal that comes
+/// soon would else find a carrier that doesn't block it yet, and change the order.
+fn hold_early(read: u64) {
+    let nobodys = (1..=super::SIGNALS)
+        .filter(|&signal| read & bit(signal) != 0 && !routing::is_accepted(signal))
+        .fold(0, |set, signal| set | bit(signal));
+    if nobodys == 0 {
+        return;
+    }
+    HELD.fetch_or(nobodys, Ordering::SeqCst);
+    tell_carriers();
+    routing::reconsider(nobodys);
+    wait_for_first(nobodys);
+    for signal in (1..=super::SIGNALS).filter(|&signal| nobodys & bit(signal) != 0) {
+        if routing::is_accepted(signal) {
+            release(bit(signal));
+        }
+    }
+}
+
+/// At the take-over: signals that the only thread blocks and a descriptor reads stay held.
+pub fn adopt(blocked: u64) {
+    let held = READ.load(Ordering::Relaxed) & blocked;
+    HELD.store(held, Ordering::SeqCst);
+}
+
+/// Returns true if a descriptor reads the signal.
+pub fn is_read(signal: u32) -> bool {
+    READ.load(Ordering::SeqCst) & bit(signal) != 0
+}
+
+/// Gives a signal that no thread accepts back to the kernel. Returns false if no descriptor reads
+/// it.
+pub fn hold(info: &SigInfo) -> bool {
+    let signal = info.signo as u32;
+    if !is_read(signal) {
+        return false;
+    }
+    HELD.fetch_or(bit(signal), Ordering::SeqCst);
+    set_kernel_mask(mask_of(Carrier::current()));
+    let held = give_back(info);
+    if routing::is_accepted(signal) {
+        release(bit(signal));
+    }
+    held
+}
+
+/// Queues a signal to the process as it came. A signal that claims to come from the kernel or
+/// `kill` may be queued in two ways only: to the caller itself, which kernels from Linux 6.15 on
+/// take for the process, and by the first kernel thread, which other kernel threads leave it to.
+fn give_back(info: &SigInfo) -> bool {
+    let restricted = info.code >= 0 || info.code == SI_TKILL;
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
+    if !restricted || Carrier::current().kernel_tid.load(Ordering::Relaxed) == pid {
+        return queue(info);
+    }
+    match queue_to_oneself(info) {
+        result if !is_err(result) => return true,
+        FULL => return false,
+        _ => {}
+    }
+    if !FOR_FIRST.push(info, Form::Each, false) {
+        return false;
+    }
+    WAITING.fetch_or(bit(info.signo as u32), Ordering::SeqCst);
+    poke(pid);
+    true
+}
+
+/// The kernel's queue is full.
+const FULL: isize = err(errno::EAGAIN);
+
+/// Queues a signal to the process by the calling kernel thread's own id. Not under a filter of
+/// system calls, which may not know this call: the result is that of an older kernel.
+fn queue_to_oneself(info: &SigInfo) -> isize {
+    const PIDFD_SELF_THREAD: isize = nr::PIDFD_SELF_THREAD as isize;
+    const TO_PROCESS: usize = 2;
+    let at = core::ptr::from_ref(info);
+    let queue = || {
+        // SAFETY: the kernel reads a live structure.
+        unsafe {
+            let nr = nr::__NR_pidfd_send_signal;
+            sys!(nr, PIDFD_SELF_THREAD, info.signo, at, TO_PROCESS)
+        }
+    };
+    PROCESS
+        .filters
+        .unless_any(queue)
+        .unwrap_or(err(errno::ENOSYS))
+}
+
+/// Waits until the first kernel thread has queued the signals of `set`: a sender, or the maker of a
+/// descriptor for them, may read them at once without waiting. A first kernel thread that sits in
+/// the kernel queues them later.
+///
+/// # Blocking
+/// The running thread, two seconds at most.
+#[inline(always)]
+pub fn wait_for_first(set: u64) {
+    if WAITING.load(Ordering::SeqCst) & set != 0 {
+        wait_while_waiting(set);
+    }
+}
+
+#[cold]
+fn wait_while_waiting(set: u64) {
+    const PATIENCE_NS: u64 = 2_000_000_000;
+    const ANY: u32 = u32::MAX;
+    let until_ns = clock::now_ns() + PATIENCE_NS;
+    let address = QUEUED.as_ptr().expose_provenance();
+    loop {
+        let seen = QUEUED.load(Ordering::SeqCst);
+        if WAITING.load(Ordering::SeqCst) & set == 0 {
+            return;
+        }
+        let result = words::wait(address, seen, ANY, until_ns, WaitKind::SIGNAL);
+        if result == err(errno::EINTR) || result == err(errno::ETIMEDOUT) {
+            return;
+        }
+    }
+}
+
+fn queue(info: &SigInfo) -> bool {
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
+    let at = core::ptr::from_ref(info);
+    // SAFETY: the kernel reads a live structure.
+    !is_err(unsafe { sys!(nr::__NR_rt_sigqueueinfo, pid, info.signo, at) })
+}
+
+/// Returns true if the first kernel thread has signals to queue.
+#[inline(always)]
+pub fn has_waiting() -> bool {
+    WAITING.load(Ordering::Relaxed) != 0
+}
+
+/// Queues the signals that other carriers left to the first kernel thread, if this is it.
+#[inline(always)]
+pub fn look() {
+    if has_waiting() {
+        queue_waiting();
+    }
+}
+
+#[cold]
+fn queue_waiting() {
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
+    if Carrier::current().kernel_tid.load(Ordering::Relaxed) != pid {
+        return;
+    }
+    let mut left = WAITING.load(Ordering::SeqCst);
+    while left != 0 {
+        let signal = left.trailing_zeros() + 1;
+        left &= !bit(signal);
+        let (info, more) = FOR_FIRST.take(signal);
+        if let Some(info) = info
+            && !queue(&info)
+        {
+            routing::hold_here(&info);
+        }
+        if more {
+            left |= bit(signal);
+        } else {
+            WAITING.fetch_and(!bit(signal), Ordering::SeqCst);
+            // Signals that were pushed between the take and the clearing.
+            left |= u64::from(FOR_FIRST.holds(signal)) << (signal - 1);
+        }
+    }
+    QUEUED.fetch_add(1, Ordering::SeqCst);
+    words::wake(QUEUED.as_ptr().expose_provenance(), usize::MAX, u32::MAX);
+}
+
+/// Unblocks the signals of `set`, because a thread accepts them from now on or for a moment.
+#[inline(always)]
+pub fn release(set: u64) {
+    if mask() & set != 0 {
+        release_some(set);
+    }
+}
+
+#[cold]
+fn release_some(set: u64) {
+    HELD.fetch_and(!set, Ordering::SeqCst);
+    tell_carriers(); // what is pending arrives before this returns
+}
+
+/// Makes every carrier take its mask anew: this one now, others soon.
+fn tell_carriers() {
+    let own = Carrier::current();
+    for carrier in PROCESS.all_carriers() {
+        let kernel_tid = carrier.kernel_tid.load(Ordering::Relaxed);
+        if kernel_tid != 0 && !core::ptr::eq(carrier, own) {
+            poke(kernel_tid);
+        }
+    }
+    set_kernel_mask(mask_of(own));
+}
+
+/// Returns the signals that carriers block and the kernel keeps.
+pub fn pending() -> u64 {
+    let mut pending = 0u64;
+    // SAFETY: the kernel fills a live word.
+    unsafe { sys!(nr::__NR_rt_sigpending, &raw mut pending, 8usize) };
+    pending & mask() | WAITING.load(Ordering::SeqCst)
+}
+
+/// In the child of a fork: nothing is pending.
+pub fn in_child() {
+    // SAFETY: the child has one thread.
+    unsafe { FOR_FIRST.forget() };
+    if WAITING.load(Ordering::Relaxed) != 0 {
+        WAITING.store(0, Ordering::Relaxed);
+    }
+}
