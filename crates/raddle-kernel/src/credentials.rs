@@ -19,6 +19,7 @@ use crate::signal::fatal;
 use crate::{ids, memory, scheduling};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_engine::carrier::CarrierState;
+use raddle_engine::inspect::tracer;
 use raddle_engine::roster::Differs;
 use raddle_engine::thread::TID_BASE;
 use raddle_engine::{Carrier, ENGINE, switch};
@@ -397,6 +398,7 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
     match option {
         ids::SET_NAME => return ids::prctl_set_name(frame),
         SET_VMA => return memory::name_mapping(frame),
+        tracer::SET_PTRACER => tracer::program_declares(frame.args()[1]),
         _ => {}
     }
     if !ENGINE.is_started() {

@@ -45,6 +45,7 @@ pub(super) fn carrier_record(carrier: &Carrier) -> CarrierRecord {
             .sides
             .of(carrier)
             .map_or(0, |side| u64::from(side.quota())),
+        turn_since_ns: carrier.thread_or_none().map_or(0, timed::turn_since_ns),
         ..CarrierRecord::default()
     }
 }

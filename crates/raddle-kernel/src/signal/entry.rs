@@ -13,7 +13,7 @@
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
 use super::{MASK_BYTES, bit, delivery, preemption, stops, tsc};
-use crate::boundary::{interrupted_wait, is_pass};
+use crate::boundary::{interrupted_wait, is_pass, pass_end, raddle_child_start};
 use crate::futex::robust;
 use crate::process;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
@@ -21,6 +21,7 @@ use core::sync::atomic::Ordering;
 use raddle_arch::{resume_after_fault, resume_interrupted_call};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;
+use raddle_engine::inspect::CodePlaces;
 use raddle_engine::{Carrier, ENGINE, metronome, pages, plugins};
 use raddle_sys::abi::{SigInfo, UContext};
 use raddle_sys::{nr, sys};
@@ -97,6 +98,18 @@ fn die(carrier: &Carrier, signal: u32) {
 fn is_ours(address: usize) -> bool {
     let (from, to) = ((&raw const __ehdr_start).addr(), (&raw const etext).addr());
     (from..to).contains(&address) && !is_pass(address)
+}
+
+/// What a reader of stacks must know of the code here and of the boundary's, and the bytes of a
+/// save area.
+pub fn code_places() -> (CodePlaces, usize) {
+    let places = CodePlaces {
+        text_start: (&raw const __ehdr_start).addr() as u64,
+        text_end: (&raw const etext).addr() as u64,
+        child_start: raddle_child_start as *const () as u64,
+        pass_end: pass_end() as u64,
+    };
+    (places, preemption::AREA)
 }
 
 /// Makes an interrupted passing wait for a child begin again, unless a handler of the program's

@@ -39,6 +39,7 @@ use raddle_sys::abi::StackT;
 use raddle_sys::{mem, nr, sys};
 
 pub use delivery::{Delivered, before_call, deliver, on_attention};
+pub use entry::code_places;
 pub use routing::route;
 
 /// Highest signal number.
