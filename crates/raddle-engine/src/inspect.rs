@@ -33,8 +33,9 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 pub use raddle_inspect::CodePlaces;
 use raddle_inspect::{
-    CarrierRecord, Header, Histogram, Layout, NO_CARRIER, PROOF_BYTES, PROOF_NAME, PROOF_WANTED, PinPlaces,
-    Pins, PolicyKind, REQUEST_MAGIC, Request, RequestKind, SocketName, ThreadRecord, Wire,
+    CarrierRecord, Header, Histogram, Layout, NO_CARRIER, PROOF_BYTES, PROOF_NAME, PROOF_WANTED,
+    PinPlaces, Pins, PolicyKind, REQUEST_MAGIC, Request, RequestKind, SocketName, ThreadRecord,
+    Wire,
 };
 use raddle_sched::policies::Kind;
 use raddle_sched::quota::MAX_PERCENT;

@@ -42,6 +42,6 @@ pub(super) fn restore() {
 
 fn set(tracer: usize) -> bool {
     let zero = 0usize;
-    // SAFETY: changes who may trace this process, and no memory.
+    // SAFETY: changes a right to this process, and no memory.
     !is_err(unsafe { sys!(nr::__NR_prctl, SET_PTRACER, tracer, zero, zero, zero) })
 }
