@@ -141,7 +141,7 @@ impl<'a> Pages<'a> {
 
     /// Returns the word at an address, if it is aligned and readable.
     pub fn word(&mut self, address: u64) -> Option<u64> {
-        if address % 8 != 0 {
+        if !address.is_multiple_of(8) {
             return self.memory.word(address);
         }
         let page = address & !(PAGE as u64 - 1);
