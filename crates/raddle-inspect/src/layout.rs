@@ -37,8 +37,10 @@ pub struct Layout {
     pub used: u64,
     /// The main thread's slot.
     pub main: u64,
-    /// The end of the offsets in a carrier that are used: its id is a `u32` at this offset.
+    /// The offset of a carrier's id in the carrier: four bytes.
     pub carrier_id: u64,
+    /// The offset of its kernel thread's id: four bytes, 0 without one.
+    pub carrier_kernel_tid: u64,
     /// Bits of `ready_ns` that are no part of the time.
     pub ready_flags: u64,
     /// Bytes of a save area, in which a preempted thread's context is.
@@ -135,7 +137,7 @@ unsafe impl Wire for Layout {}
 const _LAYOUT: () = {
     assert!(size_of::<CodePlaces>() == 4 * 8);
     assert!(size_of::<ThreadOffsets>() == 20 * 4);
-    assert!(size_of::<Layout>() == 8 + 2 * 4 + 9 * 8 + 4 * 8 + 20 * 4);
+    assert!(size_of::<Layout>() == 8 + 2 * 4 + 10 * 8 + 4 * 8 + 20 * 4);
 };
 
 #[cfg(test)]
@@ -155,6 +157,7 @@ mod tests {
             used: 5,
             main: 6,
             carrier_id: 7,
+            carrier_kernel_tid: 8,
             ready_flags: 3,
             save_area_bytes: 8,
             code: CodePlaces::default(),

@@ -5,10 +5,10 @@
 //! that it had. Otherwise all is read once more, a few times.
 
 use std::collections::HashMap;
-use std::fs;
 
 use raddle_inspect::{CarrierRecord, Layout, ThreadRecord};
 
+use crate::kernel::{Doing, KernelThreads};
 use crate::memory::{Memory, Pages};
 use crate::modules::Modules;
 use crate::rules::{RBP, RBX, RIP, RSP, Registers};
@@ -124,6 +124,7 @@ pub fn capture(target: &Target<'_>, is_wanted: &dyn Fn(&ThreadRecord) -> bool) -
     let mut camera = Camera {
         target,
         table,
+        kernel_threads: KernelThreads::of(target.pid),
         unwinder: Unwinder::new(target.memory, target.modules),
         pages: Pages::new(target.memory),
         numbers: HashMap::new(),
@@ -140,6 +141,7 @@ pub fn capture(target: &Target<'_>, is_wanted: &dyn Fn(&ThreadRecord) -> bool) -
 struct Camera<'a> {
     target: &'a Target<'a>,
     table: Table<'a>,
+    kernel_threads: KernelThreads,
     unwinder: Unwinder<'a>,
     pages: Pages<'a>,
     numbers: HashMap<Stack, u32>,
@@ -256,29 +258,26 @@ impl Camera<'_> {
 
     /// A thread that is on a carrier: the kernel tells where, if that waits in the kernel.
     fn on_carrier(&mut self, slot: &Slot) -> (Kind, Option<Stack>) {
-        let runs_it = |carrier: &&CarrierRecord| carrier.current_tid == slot.record.tid;
-        let Some(carrier) = self.target.carriers.iter().find(runs_it) else {
+        let own = slot
+            .carrier
+            .wrapping_add(self.target.layout.carrier_kernel_tid);
+        let Some(kernel_tid) = self.target.memory.half(own).filter(|&tid| tid != 0) else {
             return (Kind::Running, None);
         };
-        let path = format!(
-            "/proc/{}/task/{}/syscall",
-            self.target.pid, carrier.kernel_tid
-        );
-        let line = || fs::read_to_string(&path).ok();
-        let Some(before) = line() else {
-            return (Kind::Hidden, None);
-        };
-        let Some((call, pointer, address)) = parse_call(&before) else {
-            return (Kind::Running, None);
+        let before = self.kernel_threads.look(kernel_tid);
+        let wait = match before {
+            Doing::Waits(wait) => wait,
+            Doing::Runs => return (Kind::Running, None),
+            Doing::Unknown => return (Kind::Hidden, None),
         };
         let mut registers: Registers = Default::default();
-        registers[RSP] = Some(pointer);
-        registers[RIP] = Some(address);
-        registers[RBP] = self.entry_frame(pointer, address);
+        registers[RSP] = Some(wait.stack_pointer);
+        registers[RIP] = Some(wait.instruction_pointer);
+        registers[RBP] = self.entry_frame(wait.stack_pointer, wait.instruction_pointer);
         let stack = self.stack(registers);
-        match line() {
-            Some(after) if after == before => (Kind::InKernel(call), Some(stack)),
-            _ => (Kind::Running, None),
+        match self.kernel_threads.look(kernel_tid) == before {
+            true => (Kind::InKernel(wait.call), Some(stack)),
+            false => (Kind::Running, None),
         }
     }
 
@@ -294,39 +293,5 @@ impl Camera<'_> {
             let returns = self.pages.word(frame.checked_add(8)?)?;
             code.contains(&returns).then_some(frame)
         })
-    }
-}
-
-/// Parses a line of `/proc/PID/task/TID/syscall`: the call's number, the stack pointer and the
-/// instruction pointer; `None` if the thread runs.
-fn parse_call(line: &str) -> Option<(Option<u32>, u64, u64)> {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let [call, .., pointer, address] = words.as_slice() else {
-        return None;
-    };
-    let hexadecimal = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
-    Some((
-        call.parse().ok(),
-        hexadecimal(pointer)?,
-        hexadecimal(address)?,
-    ))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_of_the_kernel_is_parsed() {
-        assert_eq!(parse_call("running\n"), None);
-        assert_eq!(
-            parse_call("0 0x3 0x7f 0x1 0x0 0x0 0x0 0x7ffc0010 0x7f0010\n"),
-            Some((Some(0), 0x7ffc_0010, 0x7f_0010))
-        );
-        assert_eq!(
-            parse_call("-1 0x7ffc0010 0x7f0010"),
-            Some((None, 0x7ffc_0010, 0x7f_0010))
-        );
-        assert_eq!(parse_call(""), None);
     }
 }

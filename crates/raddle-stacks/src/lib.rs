@@ -7,6 +7,7 @@
 //! | `modules`, `elf` | the code that is mapped, and its unwind tables |
 //! | `rules` | what the tables say of one instruction |
 //! | `unwind` | the frames of a stack |
+//! | `kernel` | what the kernel says of kernel threads |
 //! | `table` | the table of threads |
 //! | `capture` | the stacks of all threads, each one that the thread had |
 //! | `symbols` | names, lines, inlined functions |
@@ -17,6 +18,7 @@
 
 mod capture;
 mod elf;
+mod kernel;
 mod memory;
 mod modules;
 mod rules;

@@ -74,7 +74,11 @@ impl Modules {
         Modules::parse(io::BufReader::new(maps), &format!("/proc/{pid}/root"))
     }
 
-    fn parse(maps: impl BufRead, root: &str) -> io::Result<Modules> {
+    /// Reads the lines of such a file; `root` is where its paths begin.
+    ///
+    /// # Errors
+    /// If they can't be read.
+    pub fn parse(maps: impl BufRead, root: &str) -> io::Result<Modules> {
         let mut all = Modules {
             modules: Vec::new(),
             ranges: Vec::new(),

@@ -37,6 +37,8 @@ pub struct Slot {
     pub is_on_cpu: bool,
     pub context: u64,
     pub save_area: u64,
+    /// The address of the carrier that it is on or was on last, or 0.
+    pub carrier: u64,
 }
 
 impl Slot {
@@ -200,6 +202,7 @@ impl<'a> Table<'a> {
             is_on_cpu,
             context: word(at.context)?,
             save_area: word(at.save_area)?,
+            carrier,
         })
     }
 

@@ -15,6 +15,8 @@ use crate::rules::{RBP, RIP, RSP, Registers, Rules};
 pub const FRAMES_MAX: usize = 1024;
 /// How far a guess looks, in bytes.
 const GUESS: u64 = 4096;
+/// The most guesses of one stack: a stack of rubbish must not take long.
+const GUESSES_MAX: usize = 64;
 /// The most answers of [`Unwinder::follows_call`] that are kept.
 const CALLS_MAX: usize = 1 << 18;
 
@@ -25,6 +27,8 @@ pub struct Frame {
     pub address: u64,
     /// True if it waits for a call to return: the call's instruction ends at the address.
     pub is_return: bool,
+    /// True if it is the end of a signal handler's call: the next frame was interrupted.
+    pub is_signal: bool,
     /// True if this frame, or one further in, was guessed.
     pub is_guessed: bool,
 }
@@ -70,25 +74,29 @@ impl<'a> Unwinder<'a> {
     pub fn frames(&mut self, registers: Registers, pages: &mut Pages<'_>) -> (Vec<Frame>, End) {
         let mut frames = Vec::new();
         let mut registers = registers;
+        let mut guesses = 0;
         let Some(address) = registers[RIP] else {
             return (frames, End::Lost);
         };
         let mut frame = Frame {
             address,
             is_return: false,
+            is_signal: false,
             is_guessed: false,
         };
         while frames.len() < FRAMES_MAX {
-            frames.push(frame);
             let row = self.rules.at(frame.inside(), self.modules, self.memory);
+            let is_interrupted = row.as_ref().is_some_and(|row| row.is_signal_frame);
+            frame.is_signal = is_interrupted;
+            frames.push(frame);
             if row.as_ref().is_some_and(|row| row.is_outermost) {
                 return (frames, End::Outermost);
             }
-            let is_interrupted = row.as_ref().is_some_and(|row| row.is_signal_frame);
             let known = row.and_then(|row| row.caller(&registers, &mut |at| pages.word(at)));
             let known = known.filter(|next| self.goes_on(&registers, next, is_interrupted));
             let (next, is_guess) = match known {
                 Some(next) => (next, false),
+                None if guesses == GUESSES_MAX => return (frames, End::Lost),
                 None => match self.guess(&registers, pages) {
                     Some(next) => (next, true),
                     None => return (frames, End::Lost),
@@ -97,8 +105,10 @@ impl<'a> Unwinder<'a> {
             frame = Frame {
                 address: next[RIP].unwrap_or(0),
                 is_return: is_guess || !is_interrupted,
+                is_signal: false,
                 is_guessed: frame.is_guessed || is_guess,
             };
+            guesses += usize::from(is_guess);
             registers = next;
         }
         (frames, End::TooDeep)

@@ -46,7 +46,7 @@ pub fn write_stack(
 fn text(how: &Shown, stack: &NamedStack) -> String {
     let all = how.all_frames;
     let frames = match all {
-        true => &stack.frames,
+        true => stack.frames.iter().collect(),
         false => shown(stack),
     };
     let mut text = String::new();

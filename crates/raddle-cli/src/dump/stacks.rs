@@ -126,22 +126,26 @@ fn named(
     }
 }
 
-/// Returns the frames that a reader wants: without the runtime's own at the inner end, except the
-/// one by which the program called the runtime, if that is a function that the program knows.
-pub fn shown(stack: &NamedStack) -> &[NamedFrame] {
-    let frames = &stack.frames[..];
+/// Returns the frames that a reader wants: without the runtime's own, except the one by which the
+/// program called the runtime, if that is a function that the program knows, and the marks of
+/// signals.
+pub fn shown(stack: &NamedStack) -> Vec<&NamedFrame> {
+    let frames = &stack.frames;
     let inner = frames.iter().take_while(|frame| frame.is_runtime).count();
     let is_known = |frame: &NamedFrame| {
         let function = frame.named.functions.last();
         function.is_some_and(|it| !it.name.contains("::") && !it.name.starts_with("raddle"))
     };
-    let begin = match inner.checked_sub(1).and_then(|last| frames.get(last)) {
-        Some(last) if is_known(last) => inner - 1,
-        _ => inner,
+    let is_shown = |&(number, frame): &(usize, &NamedFrame)| match frame.is_runtime {
+        true if number < inner => number + 1 == inner && !frame.frame.is_signal && is_known(frame),
+        true => frame.frame.is_signal,
+        false => true,
     };
-    match begin < frames.len() {
-        true => &frames[begin..],
-        false => frames,
+    let all = frames.iter().enumerate();
+    let shown: Vec<_> = all.filter(is_shown).map(|(_, frame)| frame).collect();
+    match shown.is_empty() {
+        true => frames.iter().collect(),
+        false => shown,
     }
 }
 
@@ -152,6 +156,9 @@ pub fn lines(frame: &NamedFrame, all: bool) -> Vec<String> {
         true => " (guessed)",
         false => "",
     };
+    if frame.frame.is_signal && !all {
+        return vec![format!("<signal handler called>{guessed}")];
+    }
     let named = &frame.named;
     if named.functions.is_empty() {
         let place = match &named.module {

@@ -24,6 +24,7 @@ pub(super) fn layout() -> Layout {
         used: table.used as u64,
         main: ENGINE.main.load(Ordering::Relaxed).addr() as u64,
         carrier_id: offset_of!(Carrier, id) as u64,
+        carrier_kernel_tid: offset_of!(Carrier, kernel_tid) as u64,
         ready_flags: READY_FLAGS,
         save_area_bytes: save_area_bytes as u64,
         code,

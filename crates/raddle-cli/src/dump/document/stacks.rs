@@ -42,6 +42,8 @@ struct Frame {
     /// Where it goes on, in the process's memory.
     address: u64,
     guessed: bool,
+    /// True where a signal handler returns to: the next frame was interrupted.
+    signal: bool,
     /// True for the runtime's own code.
     runtime: bool,
     /// The last part of the file's path; `null` for code without a file.
@@ -87,6 +89,7 @@ impl Frame {
         Frame {
             address: frame.frame.address,
             guessed: frame.frame.is_guessed,
+            signal: frame.frame.is_signal,
             runtime: frame.is_runtime,
             module: named.module.clone(),
             module_address: named.module.as_ref().map(|_| named.offset),
