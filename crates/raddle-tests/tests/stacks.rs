@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use raddle_tests::{Mode, Program, Running, in_every_mode, raddle};
@@ -14,6 +15,17 @@ fn with_program(
     arguments: &[&str],
     test: impl Fn(&Running) -> Result<()>,
 ) {
+    with_variables(name, source, arguments, &[], test);
+}
+
+/// As [`with_program`], with more environment variables.
+fn with_variables(
+    name: &str,
+    source: &str,
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+    test: impl Fn(&Running) -> Result<()>,
+) {
     in_every_mode(name, |mode| {
         let Mode::Raddle { .. } = mode else {
             return Ok(());
@@ -24,7 +36,9 @@ fn with_program(
         };
         let mut line = variant.command.clone();
         line.extend(arguments.iter().map(OsString::from));
-        let running = Running::start(mode, mode.command(&line)?, None)?;
+        let mut command = mode.command(&line)?;
+        command.envs(variables.iter().copied());
+        let running = Running::start(mode, command, None)?;
         running.wait_until_it_says("ready\n")?;
         test(&running)
     });
@@ -160,6 +174,223 @@ fn equal_stacks_are_shown_once() {
         ensure!(each.matches("wait_for_pipe").count() == 20, "{each}");
         let none = dump_text(running, &["--no-stacks"])?;
         ensure!(!none.contains("wait_for_pipe"), "{none}");
+        Ok(())
+    });
+}
+
+/// Checks that all threads of this name have a stack of this kind without guesses. Returns how many
+/// there are.
+fn check_kind(document: &Value, name: &str, kind: &str) -> Result<usize> {
+    let threads = list(document, "threads")?.iter();
+    let is_it = |thread: &&Value| thread["name"] == name && thread["stack_kind"] == kind;
+    let mut count = 0;
+    for thread in threads.filter(is_it) {
+        let (found, guessed) = functions(document, thread)?;
+        ensure!(
+            guessed == 0,
+            "{guessed} guessed frames in {name}: {found:#?}"
+        );
+        ensure!(
+            found.last().is_some_and(|it| it.contains("clone")),
+            "{found:#?}"
+        );
+        count += 1;
+    }
+    Ok(count)
+}
+
+#[test]
+fn preempted_and_interrupted_threads_have_whole_stacks() {
+    let name = "stacks::preempted_and_interrupted_threads_have_whole_stacks";
+    with_program(name, "stack_kinds.c", &[], |running| {
+        let document = dump_json(running, &["--stacks"])?;
+        // Six compute; each one that has no carrier was preempted.
+        let preempted = check_kind(&document, "computer", "preempted")?;
+        ensure!(preempted >= 2, "{preempted} are preempted");
+        let computing: Vec<Value> = list(&document, "threads")?.to_vec();
+        for thread in computing
+            .iter()
+            .filter(|it| it["stack_kind"] == "preempted")
+        {
+            let (found, _) = functions(&document, thread)?;
+            let is_there = |name: &str| found.iter().any(|it| it == name);
+            ensure!(
+                is_there("compute_inner") && is_there("compute"),
+                "{found:#?}"
+            );
+        }
+        let interrupted = ["sleep", "wait_in_handler", "on_signal", "raise_it"];
+        let own = [&interrupted[..], &["be_interrupted", "start_thread"]].concat();
+        ensure!(check(&document, "interrupted", &own)? == 1);
+        let other = [
+            &interrupted[..],
+            &["be_interrupted_elsewhere", "start_thread"],
+        ]
+        .concat();
+        ensure!(check(&document, "alternate", &other)? == 1);
+        let child = ["wait4", "wait_for_end", "wait_for_child", "start_thread"];
+        ensure!(check(&document, "parent", &child)? == 1);
+        let message = [
+            "msgrcv",
+            "wait_for_message",
+            "wait_in_kernel",
+            "start_thread",
+        ];
+        ensure!(check(&document, "kernel", &message)? == 1);
+        Ok(())
+    });
+}
+
+/// A bound thread waits in the kernel, which doesn't show its frame pointer.
+#[test]
+fn bound_threads_in_the_kernel_have_whole_stacks() {
+    let name = "stacks::bound_threads_in_the_kernel_have_whole_stacks";
+    let exclude = "name:kernel;name:parent;name:interrupted";
+    let bound = [("RADDLE_EXCLUDE", exclude)];
+    with_variables(name, "stack_kinds.c", &[], &bound, |running| {
+        let document = dump_json(running, &["--stacks"])?;
+        for name in ["kernel", "parent", "interrupted"] {
+            ensure!(check_kind(&document, name, "kernel")? == 1, "{name}");
+        }
+        let text = dump_text(running, &["--name", "interrupted"])?;
+        ensure!(text.contains("<signal handler called>"), "{text}");
+        Ok(())
+    });
+}
+
+#[test]
+fn exceptions_and_inlined_functions_of_cpp_are_shown() {
+    let name = "stacks::exceptions_and_inlined_functions_of_cpp_are_shown";
+    with_program(name, "throwing.cc", &[], |running| {
+        let document = dump_json(running, &["--stacks"])?;
+        let unwound = ["wait_forever", "~Waits", "unwind_through", "start_thread"];
+        ensure!(check(&document, "destructor", &unwound)? == 1);
+        let caught = [
+            "pthread_cond_wait",
+            "wait_forever",
+            "catch_and_wait",
+            "start_thread",
+        ];
+        ensure!(check(&document, "catch", &caught)? == 1);
+        let inlined = ["wait_forever", "operator()", "call_inlined", "wait_inlined"];
+        ensure!(check(&document, "inlined", &inlined)? == 1);
+        Ok(())
+    });
+}
+
+#[test]
+fn threads_of_rust_are_shown() {
+    let name = "stacks::threads_of_rust_are_shown";
+    with_program(name, "waiting_rust.rs", &[], |running| {
+        let document = dump_json(running, &["--stacks"])?;
+        for (name, wanted) in [
+            ("lock", "wait_for_lock"),
+            ("message", "wait_for_message"),
+            ("condition", "wait_for_condition"),
+        ] {
+            ensure!(
+                check(&document, name, &[wanted, "start_thread"])? == 1,
+                "{name}"
+            );
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn native_frames_of_python_are_shown() {
+    let name = "stacks::native_frames_of_python_are_shown";
+    with_program(name, "waiting_native.py", &[], |running| {
+        let document = dump_json(running, &["--stacks"])?;
+        let threads = list(&document, "threads")?;
+        ensure!(threads.len() == 4, "{} threads", threads.len());
+        for thread in threads {
+            let (found, guessed) = functions(&document, thread)?;
+            ensure!(
+                guessed == 0 && found.len() > 5,
+                "{guessed} guessed: {found:#?}"
+            );
+        }
+        Ok(())
+    });
+}
+
+/// The goal is a second; a machine that is shared gets more.
+#[test]
+fn ten_thousand_threads_are_read_in_a_moment() {
+    const LIMIT: Duration = Duration::from_secs(10);
+    let name = "stacks::ten_thousand_threads_are_read_in_a_moment";
+    with_program(name, "deep_stacks.c", &["2500"], |running| {
+        let started = Instant::now();
+        let text = dump_text(running, &["--stacks"])?;
+        let took = started.elapsed();
+        ensure!(took < LIMIT, "{took:?}");
+        ensure!(text.contains("2500 threads \"sleeper-*\""), "{text}");
+        ensure!(text.lines().count() < 100, "{text}");
+        let document = dump_json(running, &[])?;
+        ensure!(list(&document, "threads")?.len() == 10_001);
+        for (name, wanted) in WAITS {
+            ensure!(check(&document, name, wanted)? == 2500, "{name}");
+        }
+        Ok(())
+    });
+}
+
+/// Threads end, libraries go and children come while the stacks are read.
+#[test]
+fn what_changes_meanwhile_is_read_or_named() {
+    let name = "stacks::what_changes_meanwhile_is_read_or_named";
+    with_program(name, "passing.c", &[], |running| {
+        for _ in 0..20 {
+            let document = dump_json(running, &["--stacks"])?;
+            for thread in list(&document, "threads")? {
+                let has_stack = !thread["stack"].is_null();
+                ensure!(has_stack != thread["stack_missing"].is_string(), "{thread}");
+            }
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_process_that_ends_meanwhile_is_one_sentence() {
+    let name = "stacks::a_process_that_ends_meanwhile_is_one_sentence";
+    with_program(name, "passing.c", &["150"], |running| {
+        for _ in 0..200 {
+            let mut command = Command::new(raddle()?);
+            let output = command
+                .arg("dump")
+                .arg(running.pid().to_string())
+                .output()?;
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            ensure!(matches!(output.status.code(), Some(0 | 2)), "{output:?}");
+            ensure!(
+                said.lines().count() <= 1 && !said.contains("panicked"),
+                "{said}"
+            );
+            if output.status.code() == Some(2) && said.contains("no process") {
+                return Ok(());
+            }
+        }
+        bail!("it never ended")
+    });
+}
+
+#[test]
+fn filters_pick_threads() {
+    let name = "stacks::filters_pick_threads";
+    with_program(name, "deep_stacks.c", &["3"], |running| {
+        let document = dump_json(running, &["--name", "pipe-*", "--state", "waiting"])?;
+        let threads = list(&document, "threads")?;
+        ensure!(threads.len() == 3, "{threads:#?}");
+        let tid = threads[0]["tid"].to_string();
+        for more in ["--stacks", "--no-stacks"] {
+            let one = dump_json(running, &["--tid", &tid, more])?;
+            ensure!(list(&one, "threads")?.len() == 1);
+            ensure!(list(&one, "threads")?[0]["tid"] == threads[0]["tid"]);
+        }
+        let none = dump_json(running, &["--state", "exiting"])?;
+        ensure!(list(&none, "threads")?.is_empty());
         Ok(())
     });
 }
