@@ -141,7 +141,9 @@ fn summary(group: &[&Captured], now_ns: u64) -> String {
             false => format!(" {}", first.record.wait_kind.word()),
         };
     }
-    text += &doing(first.kind);
+    if let Some(doing) = doing(first.kind) {
+        text += &format!(", {doing}");
+    }
     if first.record.since_ns != 0 {
         let [longest, shortest] =
             [first, last].map(|it| seconds(now_ns.saturating_sub(since_ns(it, now_ns))));

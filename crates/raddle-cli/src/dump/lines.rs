@@ -8,7 +8,7 @@ use raddle_inspect::{
     ThreadRecord, ThreadState, WaitKind,
 };
 
-use super::stacks::Taken;
+use super::stacks::{Taken, doing};
 use super::{Facts, Statistics, groups, pins};
 use crate::table::{Align, write_rows};
 
@@ -84,6 +84,9 @@ fn write_stacks(
     for (row, record) in rows.lines().zip(snapshot.threads()) {
         groups::headline(&facts.shown, row, out)?;
         if let Some(captured) = taken.threads.get(&record.tid) {
+            if let Some(doing) = doing(captured.kind) {
+                writeln!(out, "    ({doing})")?;
+            }
             groups::write_stack(&facts.shown, taken, captured, out)?;
         }
     }

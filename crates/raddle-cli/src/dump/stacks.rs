@@ -197,14 +197,13 @@ fn plain(name: &str) -> String {
         .collect()
 }
 
-/// Returns what a thread does, for a headline; nothing for one that waits.
-pub fn doing(kind: Kind) -> String {
+/// Returns what a thread does beside waiting.
+pub fn doing(kind: Kind) -> Option<String> {
     match kind {
-        Kind::Parked | Kind::Ended => String::new(),
-        Kind::InKernel(Some(call)) => format!(", in system call {call}"),
-        Kind::InKernel(None) => ", in a page fault, or stopped".into(),
-        Kind::New => ", has not run yet".into(),
-        Kind::Preempted => ", preempted".into(),
-        _ => String::new(),
+        Kind::InKernel(Some(call)) => Some(format!("in system call {call}")),
+        Kind::InKernel(None) => Some("in a page fault, or stopped".into()),
+        Kind::New => Some("has not run yet".into()),
+        Kind::Preempted => Some("preempted".into()),
+        _ => None,
     }
 }
