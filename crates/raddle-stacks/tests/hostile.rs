@@ -1,5 +1,5 @@
-//! Processes that lie: stacks of random words, broken unwind tables, impossible layouts. All are read
-//! to an end, in bounded time, and without a crash. Failures are repeated by their seeds.
+//! Processes that lie: stacks of random words, broken unwind tables, impossible layouts. All are
+//! read to an end, in bounded time, and without a crash. Failures are repeated by their seeds.
 
 use std::time::{Duration, Instant};
 
