@@ -2,6 +2,7 @@
 //! twins come from here.
 
 mod bench;
+mod dump;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -18,6 +19,7 @@ use crate::failure::Failure;
 use crate::run::pattern::Pattern;
 use crate::run::policy::{Part, Policy, Share};
 pub(crate) use bench::{BenchArguments, BenchCommand, Group, ServersArguments};
+pub(crate) use dump::StackArguments;
 
 pub(crate) const CARRIERS_MAX: u16 = settings::CARRIERS_MAX as u16;
 pub(crate) use raddle_inspect::settings::{
@@ -183,14 +185,19 @@ pub(crate) struct DoctorArguments {
 /// Shows every green thread of a running program
 ///
 /// Carriers come first, then the green threads: id, name, state, what each waits for and since
-/// when, its carrier, and its counters.
+/// when, its carrier, its counters, and its stack.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
   raddle dump 4242
+  raddle dump 4242 --group --name 'worker*'
   raddle dump 4242 --cpu --interval 5 | head -20
-  raddle dump 4242 --json | jq '.threads[] | select(.state == \"waiting\") | .wait.kind'")]
-pub(crate) struct DumpArguments {
+  raddle dump 4242 --json | jq '.threads[] | select(.state == \"waiting\") | .wait.kind'
+
+The process goes on while its stacks are read. A frame is marked as guessed where no unwind table
+says how it was called. docs/observability.md has examples, and docs/dump.schema.json the fields of
+the JSON document.")]
+pub struct DumpArguments {
     /// The process, started by `raddle run`
     #[arg(value_parser = parse_pid)]
     pub pid: u32,
@@ -211,6 +218,9 @@ pub(crate) struct DumpArguments {
     /// For how many seconds --cpu looks
     #[arg(long, default_value = "1", requires = "cpu", value_parser = parse_interval)]
     pub interval: f64,
+
+    #[command(flatten)]
+    pub stacks: StackArguments,
 }
 
 /// Changes a running program's carriers, quantum, policy or shares

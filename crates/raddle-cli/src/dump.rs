@@ -5,14 +5,17 @@
 
 mod connect;
 mod document;
+mod filter;
+mod groups;
 mod lines;
 mod pins;
 mod process;
+mod stacks;
 mod symbols;
 mod unwind;
 mod usage;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -22,11 +25,59 @@ use raddle_inspect::{
     Wire,
 };
 
-use crate::cli::{Allotment, Change, CtlArguments, DumpArguments};
+use crate::cli::{Allotment, Change, CtlArguments, DumpArguments, StackArguments};
 use crate::failure::Failure;
+use filter::Filter;
+use stacks::Taken;
 use usage::Usage;
 
-pub(crate) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
+pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
+    let chosen = &arguments.stacks;
+    let filter = Filter {
+        tids: chosen.tid.clone(),
+        names: chosen.name.clone(),
+        states: chosen.state.iter().map(|state| state.code()).collect(),
+    };
+    let has_stacks = !(chosen.no_stacks || arguments.stats || arguments.cpu);
+    let taken = match has_stacks {
+        true => Some(stacks::take(arguments.pid, &filter)?),
+        false => None,
+    };
+    match taken {
+        Some(Ok(taken)) => show_stacks(arguments, taken),
+        Some(Err(missing)) => {
+            show_snapshot(arguments, &filter, Some(missing))?;
+            Ok(ExitCode::from(u8::from(chosen.stacks)))
+        }
+        None => {
+            show_snapshot(arguments, &filter, None)?;
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Shows threads that were read from outside, with their stacks.
+fn show_stacks(arguments: &DumpArguments, taken: Taken) -> Result<ExitCode> {
+    let snapshot = understand(arguments.pid, &taken.snapshot)?;
+    let facts = Facts {
+        pid: arguments.pid,
+        statistics: None,
+        usage: None,
+        sitting: sitting(arguments.pid, &snapshot),
+        stacks: Some(&taken),
+        missing: None,
+        shown: Shown::of(&arguments.stacks),
+    };
+    show(arguments.json, &facts, &snapshot)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Shows what the process says of itself.
+fn show_snapshot(
+    arguments: &DumpArguments,
+    filter: &Filter,
+    missing: Option<String>,
+) -> Result<()> {
     let pid = arguments.pid;
     let kind = match (arguments.stats, arguments.cpu) {
         (true, _) => RequestKind::STATS,
@@ -44,41 +95,84 @@ pub(crate) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     }
     let bytes = connect::ask(pid, &request)?;
     let snapshot = understand(pid, &bytes)?;
-    let usage = match before {
-        Some(before) => Some(Usage::between(&understand(pid, &before)?, &snapshot)),
-        None => None,
-    };
     let behind = snapshot.header().total_bytes().unwrap_or(bytes.len());
     let statistics = if arguments.stats {
         Statistics::parse(pid, bytes.get(behind..).unwrap_or_default())
     } else {
         None
     };
+    let filtered = (!filter.is_open()).then(|| filter.apply(&snapshot));
+    let snapshot = match &filtered {
+        Some(bytes) => understand(pid, bytes)?,
+        None => snapshot,
+    };
+    let usage = match before {
+        Some(before) => Some(Usage::between(&understand(pid, &before)?, &snapshot)),
+        None => None,
+    };
     let facts = Facts {
         pid,
         statistics,
         usage,
         sitting: sitting(pid, &snapshot),
+        stacks: None,
+        missing,
+        shown: Shown::of(&arguments.stacks),
     };
+    show(arguments.json, &facts, &snapshot)
+}
+
+fn show(is_json: bool, facts: &Facts<'_>, snapshot: &Snapshot<'_>) -> Result<()> {
+    if let Some(missing) = facts.missing.as_deref().filter(|_| !is_json) {
+        eprintln!("raddle: {missing}");
+    }
     let mut out = io::BufWriter::new(io::stdout().lock());
-    if arguments.json {
-        let document = document::Document::new(&facts, &snapshot);
-        serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
-        writeln!(out)?;
-    } else {
-        lines::write(&facts, &snapshot, &mut out)?
+    match is_json {
+        true => {
+            let document = document::Document::new(facts, snapshot);
+            serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
+            writeln!(out)?;
+        }
+        false => lines::write(facts, snapshot, &mut out)?,
     }
     out.flush()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 /// Facts that are shown beside a snapshot.
-pub(crate) struct Facts {
+pub struct Facts<'a> {
     pid: u32,
     statistics: Option<Statistics>,
     usage: Option<Usage>,
     /// Green threads that keep a carrier in the kernel, by their ids.
     sitting: Vec<(u32, pins::Sitting)>,
+    stacks: Option<&'a Taken>,
+    /// Why there are no stacks, if they were wanted.
+    missing: Option<String>,
+    shown: Shown,
+}
+
+/// How stacks are shown.
+pub struct Shown {
+    /// Equal stacks once; `None` for as many threads ask for it.
+    grouped: Option<bool>,
+    all_frames: bool,
+    colour: bool,
+}
+
+impl Shown {
+    fn of(chosen: &StackArguments) -> Shown {
+        let is_plain = std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
+        Shown {
+            grouped: match (chosen.group, chosen.no_group) {
+                (true, _) => Some(true),
+                (_, true) => Some(false),
+                _ => None,
+            },
+            all_frames: chosen.all_frames,
+            colour: io::stdout().is_terminal() && !is_plain,
+        }
+    }
 }
 
 /// Looks at the stacks of threads on replaced carriers.

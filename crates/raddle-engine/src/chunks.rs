@@ -9,7 +9,8 @@ use raddle_sys::{err, errno, mem};
 /// Zero bytes must be a value of the type.
 pub(crate) unsafe trait Zeroed {}
 
-/// A table of `CHUNKS` times `EACH` entries.
+/// A table of `CHUNKS` times `EACH` entries. Tools read it as an array of pointers.
+#[repr(transparent)]
 pub(crate) struct Chunks<T, const CHUNKS: usize, const EACH: usize>(
     raddle_sched::Chunks<T, CHUNKS, EACH>,
 );

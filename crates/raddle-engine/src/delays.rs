@@ -19,6 +19,8 @@ use raddle_sched::TaskRef;
 /// A carrier that isn't timed measures one wake-up in so many.
 const EVERY: u32 = 64;
 
+/// Bits of [`Thread::ready_ns`] that are no part of the time.
+pub(crate) const READY_FLAGS: u64 = WOKEN | SAMPLE;
 /// Bits of the time that a thread carries: it was woken, and it stands for [`EVERY`].
 const WOKEN: u64 = 1;
 const SAMPLE: u64 = 2;

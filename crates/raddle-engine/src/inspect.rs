@@ -11,6 +11,8 @@
 //! 3. The client proves that it has read the name, and says what it wants.
 //! 4. The server does it, copies the answer to memory of its own, and sends it as fast as the
 //!    client reads.
+//! 5. A client that reads the process's memory by itself keeps the connection, if it needs a right
+//!    for that ([`tracer`]), and loses the right with the connection.
 //!
 //! A client that makes no progress for a second is dropped. Records are read while the threads run:
 //! each field is true by itself, and a thread that parks meanwhile may show its old wait.
@@ -20,16 +22,20 @@
 //! client's capabilities in `/proc`: a number may be another process's by then, and a process that
 //! gave up its rights can't see root's namespaces.
 
+mod layout;
 mod records;
+pub mod tracer;
 
 use crate::carrier::{Carrier, CarrierState};
 use crate::process::{MAX_CARRIERS, MAX_WANTED, PROCESS};
 use crate::{accounting, clock, delays, shown};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
+pub use raddle_inspect::CodePlaces;
 use raddle_inspect::{
-    CarrierRecord, Header, Histogram, NO_CARRIER, PROOF_BYTES, PROOF_NAME, PROOF_WANTED, PinPlaces,
-    Pins, PolicyKind, REQUEST_MAGIC, Request, RequestKind, SocketName, ThreadRecord, Wire,
+    CarrierRecord, Header, Histogram, Layout, NO_CARRIER, PROOF_BYTES, PROOF_NAME, PROOF_WANTED,
+    PinPlaces, Pins, PolicyKind, REQUEST_MAGIC, Request, RequestKind, SocketName, ThreadRecord,
+    Wire,
 };
 use raddle_sched::policies::Kind;
 use raddle_sched::quota::MAX_PERCENT;
@@ -44,6 +50,9 @@ const AGAIN: isize = err(errno::EAGAIN);
 
 /// How long a client may make no progress.
 const PATIENCE_NS: u64 = 1_000_000_000;
+
+/// How long a client may keep the right to read this process's memory.
+const READING_NS: u64 = 30_000_000_000;
 
 /// What a client sends: the proof and the request.
 const ASKED_BYTES: usize = PROOF_BYTES + size_of::<Request>();
@@ -86,6 +95,8 @@ pub(crate) struct Client {
     received: usize,
     answer: Answer,
     sent: usize,
+    /// True while it has the right to read this process's memory.
+    reads: bool,
 }
 
 impl Client {
@@ -99,6 +110,7 @@ impl Client {
             received: 0,
             answer: Answer::none(),
             sent: 0,
+            reads: false,
         }
     }
 
@@ -114,7 +126,7 @@ impl Client {
             _ if !self.serves => (-1, 0), // ignored
             -1 => (listener, POLLIN),
             client if self.answer.is_there() => (client, POLLOUT),
-            client => (client, POLLIN),
+            client => (client, POLLIN), // its request, or its end
         }
     }
 
@@ -136,7 +148,8 @@ impl Client {
         }
         let goes_on = match ready {
             false => clock::now_ns() < self.deadline_ns,
-            true if self.answer.is_there() => self.send(),
+            true if self.reads && !self.answer.is_there() => false,
+            true if self.answer.is_there() => self.send() || self.goes_on_reading(),
             true => self.receive(),
         };
         if !goes_on {
@@ -146,6 +159,9 @@ impl Client {
 
     /// Closes the connection and gives the memory back.
     pub(crate) fn finish(&mut self) {
+        if core::mem::replace(&mut self.reads, false) {
+            tracer::restore();
+        }
         self.unmap_page();
         self.answer.free();
         if self.serves {
@@ -271,8 +287,20 @@ impl Client {
         if !self.answer.write(request) {
             return false;
         }
+        if request.kind == RequestKind::LAYOUT && request.value != 0 {
+            self.reads = tracer::declare(peer(Self::fd()).map_or(0, |peer| peer[0]));
+        }
         self.be_patient();
-        self.send()
+        self.send() || self.goes_on_reading()
+    }
+
+    /// After the whole answer: returns true if the client needs its connection any longer. Whatever
+    /// it sends, or its end, ends the right.
+    fn goes_on_reading(&mut self) -> bool {
+        let is_whole = self.sent == self.answer.bytes().len();
+        self.answer.free();
+        self.deadline_ns = clock::now_ns().saturating_add(READING_NS);
+        self.reads && is_whole
     }
 
     /// Sends what the client has room for. Returns false when there is no more to send.
@@ -295,25 +323,26 @@ impl Client {
 /// Returns true for a peer of the process's own user, and for root: others can't prove anything,
 /// and would keep those waiting that can.
 fn may_wait_here(client: isize) -> bool {
-    const SO_PEERCRED: usize = 17;
-    let (mut credentials, mut len) = ([0u32; 3], 12u32);
     let mut own = [0u32; 3];
     // SAFETY: the kernel fills live words.
-    let result = unsafe {
+    unsafe {
         let [real, effective, saved] = own.each_mut().map(core::ptr::from_mut);
         sys!(nr::__NR_getresuid, real, effective, saved);
+    }
+    peer(client as i32).is_some_and(|[_, uid, _]| uid == 0 || own.contains(&uid))
+}
+
+/// Returns the peer's process id, user and group, as this process's namespaces name them.
+fn peer(client: i32) -> Option<[u32; 3]> {
+    const SO_PEERCRED: usize = 17;
+    let (mut credentials, mut len) = ([0u32; 3], 12u32);
+    // SAFETY: the kernel fills live words.
+    let result = unsafe {
         let to = credentials.as_mut_ptr();
-        let option = SO_PEERCRED;
-        sys!(
-            nr::__NR_getsockopt,
-            client,
-            SOL_SOCKET,
-            option,
-            to,
-            &raw mut len
-        )
+        let (option, len) = (SO_PEERCRED, &raw mut len);
+        sys!(nr::__NR_getsockopt, client, SOL_SOCKET, option, to, len)
     };
-    result == 0 && (credentials[1] == 0 || own.contains(&credentials[1]))
+    (result == 0).then_some(credentials)
 }
 
 /// Does what is asked. A request that says nonsense changes nothing.
@@ -413,7 +442,8 @@ impl Answer {
             _ => 0,
         };
         let is_stats = request.kind == RequestKind::STATS;
-        let threads = match is_stats {
+        let is_layout = request.kind == RequestKind::LAYOUT;
+        let threads = match is_stats || is_layout {
             true => 0,
             false => PROCESS.threads.iter().count(),
         };
@@ -422,7 +452,8 @@ impl Answer {
             + threads * size_of::<ThreadRecord>()
             + 2 * size_of::<Histogram>()
             + size_of::<Pins>()
-            + size_of::<PinPlaces>();
+            + size_of::<PinPlaces>()
+            + size_of::<Layout>();
         let Ok(memory) = mem::map(room) else {
             return false;
         };
@@ -433,6 +464,9 @@ impl Answer {
             self.add(&PROCESS.pins.latest());
             PROCESS.pins.places().for_each(|place| self.add(&place));
             self.add(&delays::histogram());
+        }
+        if is_layout {
+            self.add(&layout::layout());
         }
         true
     }

@@ -26,6 +26,7 @@ use crate::thread::{Life, MAX_THREADS, Thread, ThreadTable};
 use crate::{alarms, clock, delays, kthread, pins, timed, ums};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use raddle_inspect::CodePlaces;
 use raddle_sched::policies::Reason;
 use raddle_sched::{SignalGate, SpinLock, TaskList, TaskRef, Timers, WaitTable};
 use raddle_sys::{mem, nr, sys};
@@ -51,6 +52,9 @@ pub struct Hooks {
     pub thread_exited: fn(&Thread),
     /// On the carrier's own stack, when signals were recorded that no green thread has taken yet.
     pub route_signals: fn(),
+    /// Anywhere: what a reader of stacks must know of the user-mode kernel's code, and the bytes of
+    /// a save area.
+    pub code_places: fn() -> (CodePlaces, usize),
 }
 
 /// See the module.

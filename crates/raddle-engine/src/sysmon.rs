@@ -21,6 +21,7 @@ use crate::alarms::{self, Watcher};
 use crate::carrier::{Carrier, CarrierState, PREEMPT};
 use crate::clock;
 use crate::contention;
+use crate::cpus;
 use crate::descriptor::OwnDescriptor;
 use crate::engine::Engine;
 use crate::inspect;
@@ -191,6 +192,8 @@ struct Watch {
     busy_ns: u64,
     /// When the CPUs that may be used were counted last.
     followed_ns: u64,
+    /// The process may use one CPU only.
+    has_one_cpu: bool,
 }
 
 /// How to sleep until the next look.
@@ -244,6 +247,7 @@ pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
         interval_ns: SYSMON_MIN_NS,
         busy_ns: 0,
         followed_ns: clock::now_ns(),
+        has_one_cpu: cpus::in_affinity_mask() == 1,
     };
     while is_wanted() {
         if PROCESS.roster.is_closed() {
@@ -336,6 +340,7 @@ impl Watch {
         let now_ns = clock::now_ns();
         if now_ns.saturating_sub(self.followed_ns) > FOLLOW_NS {
             self.followed_ns = now_ns;
+            self.has_one_cpu = cpus::in_affinity_mask() == 1;
             PROCESS.follow_cpus();
         }
         let sight = self.act(now_ns);
@@ -434,6 +439,10 @@ impl Watch {
     fn see(&mut self, now_ns: u64) -> Sight {
         let mut sight = Sight::default();
         let relieved = TaskList::new();
+        // No look is needed to hear soon that a carrier waits in the kernel; or a look can't tell,
+        // because on the only CPU no carrier runs while sysmon does.
+        let has_one_cpu = self.has_one_cpu;
+        let is_told = |carrier| has_one_cpu || alarms::is_armed(carrier);
         for (at, carrier) in watched() {
             let (seen, found) = (&mut self.seen[at], &mut self.found[at]);
             if carrier.state() != CarrierState::Running {
@@ -457,7 +466,9 @@ impl Watch {
                 match (kthread::cpu_ns(tid) != cpu_ns, goes_on_ns) {
                     (true, Some(since_ns)) => *found = seen.goes_on(since_ns, *found),
                     (true, None) => {}
-                    (false, _) if found.again_ns == BUSY_NS => found.again_ns = seen.suspect(),
+                    (false, _) if found.again_ns == BUSY_NS && !is_told(carrier) => {
+                        found.again_ns = seen.suspect();
+                    }
                     (false, _) => {}
                 }
             }

@@ -128,6 +128,13 @@ pub struct Thread {
     pub name: [AtomicU8; 16],
 }
 
+impl Thread {
+    /// Offset of the word that says where the thread is in its life.
+    pub(crate) const LIFE: usize = core::mem::offset_of!(Thread, life);
+    /// Offset of the engine's number.
+    pub(crate) const ENGINE: usize = core::mem::offset_of!(Thread, engine);
+}
+
 /// Offset of [`ThreadSignals::call_site`] in a thread.
 pub const CALL_SITE: usize =
     core::mem::offset_of!(Thread, signals) + core::mem::offset_of!(ThreadSignals, call_site);

@@ -104,6 +104,10 @@ code! {
         /// Returns a snapshot with CPU times, which are counted from the first such request on.
         /// Each switch reads the clock from then on.
         CPU = 6, "cpu";
+        /// Returns a snapshot without threads, followed by a [`Layout`](crate::Layout). The value
+        /// is 1 to ask for the right to read the process's memory, where Yama refuses it: then the
+        /// right lasts until the tool closes the connection, at most for half a minute.
+        LAYOUT = 7, "layout";
     }
 }
 

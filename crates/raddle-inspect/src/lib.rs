@@ -41,6 +41,7 @@ compile_error!("the structures are their own wire form only on little-endian mac
 
 mod codes;
 mod histogram;
+mod layout;
 mod pins;
 pub mod policy;
 mod records;
@@ -50,6 +51,7 @@ mod socket_name;
 
 pub use codes::{CarrierState, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
+pub use layout::{CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets};
 pub use pins::{PINS, PLACES, PinPlace, PinPlaces, PinRecord, Pins, STACK_WORDS};
 pub use records::{
     CarrierRecord, Delay, Header, MAGIC, NAME_BYTES, NO_CARRIER, PROOF_BYTES, PROOF_NAME,

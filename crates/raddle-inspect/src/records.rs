@@ -243,8 +243,10 @@ pub struct CarrierRecord {
     pub engine: u64,
     /// The quota of that engine in percent of one CPU; 0 for none.
     pub quota: u64,
+    /// Since when the current thread has its turn; 0 if that isn't measured.
+    pub turn_since_ns: u64,
     /// Zero.
-    pub reserved: [u64; 5],
+    pub reserved: [u64; 4],
 }
 
 /// One green thread. Counters only grow.

@@ -192,5 +192,10 @@ pub unsafe fn interrupted_wait(registers: &SigContext) -> Option<(usize, u64)> {
 
 /// Returns true if `address` is where a passing system call ends.
 pub fn is_pass_end(address: usize) -> bool {
-    (&raw const raddle_pass_end).addr() == address
+    pass_end() == address
+}
+
+/// Where a passing system call ends.
+pub fn pass_end() -> usize {
+    (&raw const raddle_pass_end).addr()
 }

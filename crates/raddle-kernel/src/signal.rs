@@ -42,6 +42,7 @@ use raddle_sys::abi::StackT;
 use raddle_sys::{change_signal_mask, mem, nr, sys};
 
 pub use delivery::{Delivered, before_call, deliver, on_attention};
+pub use entry::code_places;
 pub use routing::route;
 
 /// Highest signal number.

@@ -333,6 +333,7 @@ fn prepare(environment: &Environment, map: &'static LinkMap) -> Result<(), Why> 
         carrier_starts: threads::carrier_starts,
         thread_exited: threads::exited,
         route_signals: signal::route,
+        code_places: signal::code_places,
     };
     policy::choose(environment).map_err(|wrong| match wrong {
         Wrong::Policy => Why::Policy,

@@ -16,7 +16,8 @@
 use crate::sync::{AtomicPtr, Ordering};
 use core::ptr::{NonNull, null_mut};
 
-/// A table of `CHUNKS` times `EACH` entries.
+/// A table of `CHUNKS` times `EACH` entries. Tools read it as an array of pointers.
+#[repr(transparent)]
 pub struct Chunks<T, const CHUNKS: usize, const EACH: usize> {
     /// Null before the chunk is mapped. Stored once (release) by the first thread that needs it;
     /// loaded (acquire) before each access to an entry.

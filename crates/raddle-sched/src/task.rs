@@ -41,8 +41,8 @@ pub enum Wake {
 }
 
 const RUNNING: u32 = 0;
-const WAITING: u32 = 1;
-const QUEUED: u32 = 6;
+const WAITING: u32 = raddle_inspect::Layout::CLAIM_WAITING;
+const QUEUED: u32 = raddle_inspect::Layout::CLAIM_QUEUED;
 
 /// The scheduler's part of a green thread. `repr(C)`: the engine casts between the two.
 #[repr(C)]
@@ -65,6 +65,9 @@ pub struct Task {
 }
 
 impl Task {
+    /// Offset of the claim word, for readers of the process's memory.
+    pub const CLAIM: usize = core::mem::offset_of!(Task, claim);
+
     /// A task that runs.
     pub fn new() -> Self {
         Self {

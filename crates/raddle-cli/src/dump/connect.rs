@@ -12,7 +12,7 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
 
 use raddle_inspect::{
-    Header, Histogram, PROOF_BYTES, PROOF_NAME, PROOF_WANTED, PinPlaces, Pins, Request,
+    Header, Histogram, Layout, PROOF_BYTES, PROOF_NAME, PROOF_WANTED, PinPlaces, Pins, Request,
     RequestKind, SocketName, Wire,
 };
 use rustix::net::sockopt::socket_peercred;
@@ -25,7 +25,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// More than a snapshot of ten million green threads.
 const SNAPSHOT_BYTES_MAX: usize = 2 << 30;
 
-pub(super) fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
+/// Sends a request, and returns the answer.
+pub fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
+    open(pid, request).map(|(answer, _)| answer)
+}
+
+/// As [`ask`]; returns the connection, too: with it ends what the process grants for its time.
+pub fn open(pid: u32, request: &Request) -> Result<(Vec<u8>, UnixStream), Failure> {
     let process = Process::find(pid)?;
     let mut stream = connect(&process).map_err(|_| process.explain_silence())?;
     check_peer(&stream, &process)?;
@@ -36,9 +42,15 @@ pub(super) fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
         RequestKind::STATS => {
             2 * size_of::<Histogram>() + size_of::<Pins>() + size_of::<PinPlaces>()
         }
+        RequestKind::LAYOUT => size_of::<Layout>(),
         _ => 0,
     };
-    read(stream, extra).map_err(|error| explain(&error, &process))
+    // A process with an earlier version of the runtime knows no layout.
+    let is_optional = request.kind == RequestKind::LAYOUT;
+    match read(&stream, extra, is_optional) {
+        Ok(answer) => Ok((answer, stream)),
+        Err(error) => Err(explain(&error, &process)),
+    }
 }
 
 /// Explains why there is no whole answer.
@@ -118,8 +130,8 @@ fn prove(stream: &mut UnixStream, process: &Process) -> Result<[u8; PROOF_BYTES]
         })
 }
 
-/// Reads a snapshot, and `extra` bytes that follow it.
-fn read(mut stream: impl Read, extra: usize) -> io::Result<Vec<u8>> {
+/// Reads a snapshot, and `extra` bytes that follow it, or perhaps don't.
+fn read(mut stream: impl Read, extra: usize, is_optional: bool) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; size_of::<Header>()];
     stream.read_exact(&mut bytes)?;
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
@@ -131,9 +143,8 @@ fn read(mut stream: impl Read, extra: usize) -> io::Result<Vec<u8>> {
     let rest = total + extra - bytes.len();
     // `take` and not a buffer of the announced size: an announcement must not cause an allocation.
     let read = stream.take(rest as u64).read_to_end(&mut bytes)?;
-    if read == rest {
-        Ok(bytes)
-    } else {
-        Err(io::ErrorKind::UnexpectedEof.into())
+    match read == rest || is_optional && read == rest - extra {
+        true => Ok(bytes),
+        false => Err(io::ErrorKind::UnexpectedEof.into()),
     }
 }

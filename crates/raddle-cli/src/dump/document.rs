@@ -1,10 +1,13 @@
 //! A snapshot as a JSON document.
 
+mod stacks;
+
 use raddle_inspect::{
     CarrierRecord, Header, Histogram, NO_CARRIER, PinPlace, PinRecord, Snapshot, ThreadFlags,
     ThreadRecord, WaitKind,
 };
 use serde::Serialize;
+use stacks::{OwnStack, Stack};
 
 use super::{Facts, Statistics, lines, pins};
 
@@ -32,6 +35,12 @@ pub(super) struct Document {
     pinning: Option<Pinning>,
     carriers: Vec<Carrier>,
     threads: Vec<Thread>,
+    /// All different stacks; absent if none were read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stacks: Option<Vec<Stack>>,
+    /// Why there are none, if they were wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stacks_missing: Option<String>,
     /// Threads that keep a carrier in the kernel now.
     sitting: Vec<Sitting>,
 }
@@ -126,6 +135,8 @@ struct Thread {
     group: u32,
     #[serde(flatten)]
     counters: Counters,
+    #[serde(flatten)]
+    stack: Option<OwnStack>,
 }
 
 #[derive(Serialize)]
@@ -145,7 +156,7 @@ struct Counters {
 }
 
 impl Document {
-    pub(super) fn new(facts: &Facts, snapshot: &Snapshot<'_>) -> Document {
+    pub fn new(facts: &Facts<'_>, snapshot: &Snapshot<'_>) -> Document {
         let (pid, statistics) = (facts.pid, facts.statistics.as_ref());
         let sitting = |(tid, sitting): &(u32, pins::Sitting)| Sitting {
             tid: *tid,
@@ -181,6 +192,11 @@ impl Document {
                 .threads()
                 .map(|record| Thread::new(facts, &record, header.now_ns))
                 .collect(),
+            stacks: facts.stacks.map(|taken| {
+                let stacks = taken.stacks.iter();
+                stacks.map(Stack::new).collect()
+            }),
+            stacks_missing: facts.missing.clone(),
             sitting: facts.sitting.iter().map(sitting).collect(),
         }
     }
@@ -254,7 +270,7 @@ impl Carrier {
 }
 
 impl Thread {
-    fn new(facts: &Facts, record: &ThreadRecord, now_ns: u64) -> Thread {
+    fn new(facts: &Facts<'_>, record: &ThreadRecord, now_ns: u64) -> Thread {
         let wait = Wait {
             kind: record.wait_kind.word(),
             arg: record.wait_arg,
@@ -281,6 +297,9 @@ impl Thread {
                 preempt: record.preempt,
                 park: record.park,
             },
+            stack: facts
+                .stacks
+                .and_then(|taken| OwnStack::of(taken, record.tid)),
         }
     }
 }

@@ -8,7 +8,8 @@ use raddle_inspect::{
     ThreadRecord, ThreadState, WaitKind,
 };
 
-use super::{Facts, Statistics, pins};
+use super::stacks::{Taken, doing};
+use super::{Facts, Statistics, groups, pins};
 use crate::table::{Align, write_rows};
 
 /// Returns true if the kernel tells sysmon which carriers wait in it.
@@ -16,11 +17,7 @@ pub(super) fn has_alarms(header: &Header) -> bool {
     header.flags & Header::ALARMS != 0
 }
 
-pub(super) fn write(
-    facts: &Facts,
-    snapshot: &Snapshot<'_>,
-    out: &mut impl Write,
-) -> io::Result<()> {
+pub fn write(facts: &Facts<'_>, snapshot: &Snapshot<'_>, out: &mut impl Write) -> io::Result<()> {
     let pid = facts.pid;
     let header = snapshot.header();
     let up_ns = header.now_ns.saturating_sub(header.started_ns);
@@ -67,8 +64,44 @@ pub(super) fn write(
     }
 }
 
-fn write_threads(facts: &Facts, snapshot: &Snapshot<'_>, out: &mut impl Write) -> io::Result<()> {
+/// Writes the threads with their stacks, or groups of threads with equal ones.
+fn write_stacks(
+    facts: &Facts<'_>,
+    taken: &Taken,
+    snapshot: &Snapshot<'_>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let now_ns = snapshot.header().now_ns;
+    let is_grouped = snapshot.threads().len() > groups::UNGROUPED_MAX;
+    if facts.shown.grouped.unwrap_or(is_grouped) {
+        return groups::write(&facts.shown, taken, now_ns, out);
+    }
+    let mut rows = Vec::new();
+    write_rows(&[Align::Left; 12], &mut rows, || {
+        snapshot.threads().map(|record| thread(&record, now_ns))
+    })?;
+    let rows = String::from_utf8_lossy(&rows);
+    for (row, record) in rows.lines().zip(snapshot.threads()) {
+        groups::headline(&facts.shown, row, out)?;
+        if let Some(captured) = taken.threads.get(&record.tid) {
+            if let Some(doing) = doing(captured.kind) {
+                writeln!(out, "    ({doing})")?;
+            }
+            groups::write_stack(&facts.shown, taken, captured, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_threads(
+    facts: &Facts<'_>,
+    snapshot: &Snapshot<'_>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let header = snapshot.header();
+    if let Some(taken) = facts.stacks {
+        return write_stacks(facts, taken, snapshot, out);
+    }
     match &facts.usage {
         Some(usage) => write_rows(&[Align::Left; 13], out, || {
             let sorted = usage.sorted(snapshot);
@@ -239,7 +272,7 @@ fn counters([active, steal, steal_fail, preempt, park]: [u64; 5]) -> [String; 5]
 }
 
 /// `futex 0x7f00dead, 0.250s left`, `fd_read 7`, `-`.
-fn wait(record: &ThreadRecord, now_ns: u64) -> String {
+pub fn wait(record: &ThreadRecord, now_ns: u64) -> String {
     let kind = record.wait_kind;
     let mut text = match kind {
         WaitKind::NONE => return "-".into(),
@@ -307,16 +340,16 @@ fn percentiles(what: &str, histogram: &Histogram) -> String {
     line
 }
 
-fn seconds(nanoseconds: u64) -> String {
+pub fn seconds(nanoseconds: u64) -> String {
     format!("{:.3}s", nanoseconds as f64 / 1e9)
 }
 
-fn count(number: u64, noun: &str) -> String {
+pub fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Quotes a thread's name, which is the program's choice: the terminal must not interpret it.
-fn quoted(name: &[u8]) -> String {
+pub fn quoted(name: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(name))
 }
 

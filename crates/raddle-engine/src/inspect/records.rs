@@ -42,6 +42,7 @@ pub(super) fn carrier_record(carrier: &Carrier) -> CarrierRecord {
         queue_len: carrier.queue.len() as u64,
         engine: u64::from(carrier.engine().number()),
         quota: u64::from(carrier.engine().quota()),
+        turn_since_ns: carrier.thread_or_none().map_or(0, timed::turn_since_ns),
         ..CarrierRecord::default()
     }
 }

@@ -41,6 +41,14 @@ pub struct ThreadTable {
     slots: SpinLock<Slots>,
 }
 
+/// For readers of the process's memory.
+pub(crate) struct TablePlaces {
+    pub chunks: usize,
+    pub chunk_count: usize,
+    pub slots_per_chunk: usize,
+    pub used: usize,
+}
+
 struct Slots {
     /// Free slots, linked through `wait_arg`; 0 ends the list, else slot + 1.
     free: usize,
@@ -243,6 +251,16 @@ impl ThreadTable {
     pub(crate) fn at<'a>(&self, address: usize) -> Option<&'a Thread> {
         let index = self.threads.index_at(address)?;
         (index < self.slots()).then(|| self.slot(index))
+    }
+
+    /// Where the table is in memory: the array of its chunks, and the word with [`Self::slots`].
+    pub(crate) fn places(&self) -> TablePlaces {
+        TablePlaces {
+            chunks: (&raw const self.threads).addr(),
+            chunk_count: MAX_THREADS / CHUNK,
+            slots_per_chunk: CHUNK,
+            used: (&raw const self.used).addr(),
+        }
     }
 
     /// Slots that were ever used.

@@ -12,16 +12,16 @@
 //!
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
-use super::bit;
-use crate::frame::{interrupted_wait, is_pass};
+use super::{bit, delivery, preemption, stops, tsc};
+use crate::frame::{interrupted_wait, is_pass, pass_end, raddle_child_start};
 use crate::kernel_threads;
-use crate::signal::{delivery, preemption, stops, tsc};
 use crate::words::robust;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
 use raddle_arch::{resume_after_fault, resume_interrupted_call};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;
+use raddle_engine::inspect::CodePlaces;
 use raddle_engine::{Carrier, PROCESS, metronome, pages, plugins};
 use raddle_sys::abi::{SigInfo, UContext};
 use raddle_sys::{change_signal_mask, nr, sys};
@@ -92,6 +92,18 @@ fn die(carrier: &Carrier, signal: u32) {
 fn is_ours(address: usize) -> bool {
     let (from, to) = ((&raw const __ehdr_start).addr(), (&raw const etext).addr());
     (from..to).contains(&address) && !is_pass(address)
+}
+
+/// What a reader of stacks must know of the code here and of the boundary's, and the bytes of a
+/// save area.
+pub fn code_places() -> (CodePlaces, usize) {
+    let places = CodePlaces {
+        text_start: (&raw const __ehdr_start).addr() as u64,
+        text_end: (&raw const etext).addr() as u64,
+        child_start: raddle_child_start as *const () as u64,
+        pass_end: pass_end() as u64,
+    };
+    (places, preemption::AREA)
 }
 
 /// Makes an interrupted passing wait for a child begin again, unless a handler of the program's

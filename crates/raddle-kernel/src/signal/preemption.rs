@@ -18,7 +18,7 @@ use raddle_sys::abi::SigInfo;
 use raddle_sys::mem;
 
 /// Bytes of a save area: a frame (AMX state takes some 12 KiB) and what yielding needs below it.
-const AREA: usize = 32 * 1024;
+pub const AREA: usize = 32 * 1024;
 
 /// Returns true for sysmon's signal.
 pub fn is_request(info: &SigInfo) -> bool {

@@ -21,6 +21,7 @@ use crate::signal::fatal;
 use crate::task::ids;
 use crate::{memory, scheduling};
 use core::sync::atomic::Ordering;
+use raddle_engine::inspect::tracer;
 use raddle_engine::roster::Differs;
 use raddle_engine::{Carrier, PROCESS, switch};
 use raddle_sched::SpinLock;
@@ -307,6 +308,7 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
     match option {
         prctl::PR_SET_NAME => return ids::prctl_set_name(frame),
         prctl::PR_SET_VMA => return memory::name_mapping(frame),
+        prctl::PR_SET_PTRACER => tracer::program_declares(frame.args()[1]),
         _ => {}
     }
     if !PROCESS.is_started() {
@@ -319,8 +321,8 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
             let word = Carrier::current().thread().clear_tid.get();
             Outcome::of(frame.user(1).put(word).err().unwrap_or(0))
         }
-        // SAFETY: the program's own call, which asks about or changes nothing but a value.
         prctl::PR_SET_PDEATHSIG | prctl::PR_GET_PDEATHSIG => {
+            // SAFETY: the program's own call, which asks about or changes nothing but a value.
             Outcome::of(unsafe { PROCESS.roster.on_first(nr, args) })
         }
         prctl::PR_SET_TIMERSLACK => scheduling::set_slack(frame).unwrap_or_else(|_| fatal::abort()),

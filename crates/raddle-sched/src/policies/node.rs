@@ -40,6 +40,9 @@ pub struct Terms {
 }
 
 impl Terms {
+    /// Offset of the group, for readers of the process's memory.
+    pub const GROUP: usize = core::mem::offset_of!(Terms, group);
+
     fn new() -> Self {
         Self {
             class: AtomicU32::new(0),

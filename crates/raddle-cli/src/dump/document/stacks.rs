@@ -1,0 +1,100 @@
+//! Stacks in the JSON document. `docs/dump.schema.json` describes the fields.
+
+use raddle_stacks::End;
+use serde::Serialize;
+
+use crate::dump::stacks::{NamedFrame, NamedStack, Taken};
+
+/// What is known of a thread's stack.
+#[derive(Serialize)]
+pub struct OwnStack {
+    /// Its position in the list of stacks; `null` if the thread has none.
+    stack: Option<u32>,
+    stack_kind: &'static str,
+    /// Why there is none.
+    stack_missing: Option<&'static str>,
+}
+
+impl OwnStack {
+    pub fn of(taken: &Taken, tid: u32) -> Option<OwnStack> {
+        let captured = taken.threads.get(&tid)?;
+        Some(OwnStack {
+            stack: captured.stack,
+            stack_kind: captured.kind.word(),
+            stack_missing: captured.kind.missing(),
+        })
+    }
+}
+
+/// A stack, which many threads may have.
+#[derive(Serialize)]
+pub struct Stack {
+    /// From the inside out.
+    frames: Vec<Frame>,
+    /// The number of frames that are guessed.
+    guessed: usize,
+    /// Whether the outermost frame was reached: `outermost`, `lost` or `too_deep`.
+    end: &'static str,
+}
+
+#[derive(Serialize)]
+struct Frame {
+    /// Where it goes on, in the process's memory.
+    address: u64,
+    guessed: bool,
+    /// True where a signal handler returns to: the next frame was interrupted.
+    signal: bool,
+    /// True for the runtime's own code.
+    runtime: bool,
+    /// The last part of the file's path; `null` for code without a file.
+    module: Option<String>,
+    /// The address in the file's own terms.
+    module_address: Option<u64>,
+    build_id: Option<String>,
+    /// The functions there, the innermost inlined one first; empty without a symbol.
+    functions: Vec<Function>,
+}
+
+#[derive(Serialize)]
+struct Function {
+    name: String,
+    file: Option<String>,
+    line: Option<u32>,
+    inlined: bool,
+}
+
+impl Stack {
+    pub fn new(stack: &NamedStack) -> Stack {
+        Stack {
+            frames: stack.frames.iter().map(Frame::new).collect(),
+            guessed: stack.stack.guessed(),
+            end: match stack.stack.end {
+                End::Outermost => "outermost",
+                End::Lost => "lost",
+                End::TooDeep => "too_deep",
+            },
+        }
+    }
+}
+
+impl Frame {
+    fn new(frame: &NamedFrame) -> Frame {
+        let named = &frame.named;
+        let function = |function: &raddle_stacks::Function| Function {
+            name: function.name.clone(),
+            file: function.file.clone(),
+            line: function.line,
+            inlined: function.is_inlined,
+        };
+        Frame {
+            address: frame.frame.address,
+            guessed: frame.frame.is_guessed,
+            signal: frame.frame.is_signal,
+            runtime: frame.is_runtime,
+            module: named.module.clone(),
+            module_address: named.module.as_ref().map(|_| named.offset),
+            build_id: named.build_id.clone(),
+            functions: named.functions.iter().map(function).collect(),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Which threads are shown.
+
+use raddle_inspect::{Header, Snapshot, ThreadRecord, ThreadState, Wire};
+
+/// Threads by id, name and state; an empty list picks all.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    pub tids: Vec<u32>,
+    pub names: Vec<String>,
+    pub states: Vec<ThreadState>,
+}
+
+impl Filter {
+    /// Returns true if it picks every thread.
+    pub fn is_open(&self) -> bool {
+        self.tids.is_empty() && self.names.is_empty() && self.states.is_empty()
+    }
+
+    pub fn picks(&self, record: &ThreadRecord) -> bool {
+        let is_name = |glob: &String| matches_glob(glob.as_bytes(), record.name_bytes());
+        (self.tids.is_empty() || self.tids.contains(&record.tid))
+            && (self.names.is_empty() || self.names.iter().any(is_name))
+            && (self.states.is_empty() || self.states.contains(&record.state))
+    }
+
+    /// Returns a snapshot with those of its threads that are picked.
+    pub fn apply(&self, snapshot: &Snapshot<'_>) -> Vec<u8> {
+        let picked: Vec<_> = snapshot
+            .threads()
+            .filter(|record| self.picks(record))
+            .collect();
+        rebuild(snapshot, picked.iter().copied())
+    }
+}
+
+/// Returns a snapshot like this one, with other threads.
+pub fn rebuild(
+    snapshot: &Snapshot<'_>,
+    threads: impl ExactSizeIterator<Item = ThreadRecord>,
+) -> Vec<u8> {
+    let own = Header::new();
+    let header = Header {
+        threads: threads.len() as u64,
+        header_size: own.header_size,
+        record_size: own.record_size,
+        carrier_record_size: own.carrier_record_size,
+        ..*snapshot.header()
+    };
+    let mut bytes = header.as_bytes().to_vec();
+    for carrier in snapshot.carriers() {
+        bytes.extend_from_slice(carrier.as_bytes());
+    }
+    for thread in threads {
+        bytes.extend_from_slice(thread.as_bytes());
+    }
+    bytes
+}
+
+/// Returns true if a name matches a pattern in which `*` stands for any bytes and `?` for one.
+fn matches_glob(glob: &[u8], name: &[u8]) -> bool {
+    let (mut at, mut from) = (0, 0);
+    // Where to go on if the last star stands for one more byte.
+    let mut star: Option<(usize, usize)> = None;
+    while from < name.len() {
+        match glob.get(at) {
+            Some(b'*') => {
+                star = Some((at + 1, from + 1));
+                at += 1;
+            }
+            Some(&byte) if byte == b'?' || byte == name[from] => {
+                at += 1;
+                from += 1;
+            }
+            _ => match star {
+                Some((behind, next)) => {
+                    star = Some((behind, next + 1));
+                    (at, from) = (behind, next);
+                }
+                None => return false,
+            },
+        }
+    }
+    glob[at..].iter().all(|&byte| byte == b'*')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_as_in_a_shell() {
+        let matches = |glob: &str, name: &str| matches_glob(glob.as_bytes(), name.as_bytes());
+        assert!(matches("GC*", "GC Thread#0") && matches("*", "") && matches("a?c", "abc"));
+        assert!(matches("*b*b", "abab") && matches("*ab", "aab") && matches("", ""));
+        assert!(!matches("GC", "GC Thread") && !matches("?", "") && !matches("*b", "ba"));
+    }
+
+    #[test]
+    fn all_conditions_must_hold() {
+        let record = ThreadRecord {
+            tid: 7,
+            name: *b"io\0\0\0\0\0\0\0\0\0\0\0\0\0\0",
+            state: ThreadState::WAITING,
+            ..ThreadRecord::default()
+        };
+        let mut filter = Filter::default();
+        assert!(filter.is_open() && filter.picks(&record));
+        filter.tids = vec![6, 7];
+        filter.names = vec!["i*".into()];
+        assert!(filter.picks(&record));
+        filter.states = vec![ThreadState::RUNNING];
+        assert!(!filter.picks(&record));
+    }
+}

@@ -1,0 +1,209 @@
+//! The stacks of all threads, read from outside, with names.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use anyhow::Result;
+use raddle_inspect::{Layout, Request, RequestKind, Snapshot};
+use raddle_stacks::{
+    Captured, Frame, Kind, Modules, Named, ProcessMemory, Refusal, Stack, Stacks, Symbols, Target,
+    capture,
+};
+
+use super::connect;
+use super::filter::{Filter, rebuild};
+use super::understand;
+
+/// The stacks, and what was read with them.
+pub struct Taken {
+    /// A snapshot with the threads that the filter picks.
+    pub snapshot: Vec<u8>,
+    pub threads: HashMap<u32, Captured>,
+    pub stacks: Vec<NamedStack>,
+}
+
+/// A stack with the names of its frames.
+pub struct NamedStack {
+    pub stack: Stack,
+    pub frames: Vec<NamedFrame>,
+}
+
+pub struct NamedFrame {
+    pub frame: Frame,
+    pub named: Rc<Named>,
+    /// True if the frame is the runtime's own code.
+    pub is_runtime: bool,
+}
+
+impl Taken {
+    /// Returns a thread's stack.
+    pub fn stack(&self, captured: &Captured) -> Option<&NamedStack> {
+        self.stacks.get(captured.stack? as usize)
+    }
+}
+
+/// Reads the stacks; the inner error is why they can't be had, and the cure.
+pub fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {
+    let (answer, connection) = connect::open(pid, &Request::new(RequestKind::LAYOUT, 1))?;
+    let snapshot = understand(pid, &answer)?;
+    let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
+    let Some(layout) = answer.get(behind..).and_then(Layout::parse) else {
+        return Ok(Err(format!(
+            "no stacks: process {pid} runs under another version of raddle (use that one's dump)"
+        )));
+    };
+    let memory = ProcessMemory::of(pid);
+    if let Err(refusal) = memory.probe(layout.used) {
+        return Ok(Err(refused(pid, refusal)));
+    }
+    let modules = match Modules::of(pid) {
+        Ok(modules) => modules,
+        Err(error) => {
+            return Ok(Err(format!(
+                "no stacks: its mappings can't be read ({error})"
+            )));
+        }
+    };
+    let carriers: Vec<_> = snapshot.carriers().collect();
+    let target = Target {
+        pid,
+        memory: &memory,
+        layout: &layout,
+        carriers: &carriers,
+        modules: &modules,
+        started_ns: snapshot.header().started_ns,
+    };
+    let Some(taken) = capture(&target, &|record| filter.picks(record)) else {
+        return Ok(Err(
+            "no stacks: what the process says of its tables makes no sense".into(),
+        ));
+    };
+    drop(connection); // and with it the right to read the memory, if it was given for this time
+    Ok(Ok(named(&snapshot, taken, &memory, &modules, &layout)))
+}
+
+/// Says what is missing, and the cure.
+fn refused(pid: u32, refusal: Refusal) -> String {
+    let cure = match refusal {
+        Refusal::Forbidden => "run this as root, or with CAP_SYS_PTRACE",
+        Refusal::Gone => "look for the process with pidof or ps",
+        Refusal::Missing => "run this outside of the container or filter",
+        Refusal::Unmapped => "use the raddle that started it",
+    };
+    format!("no stacks of process {pid}: {refusal} ({cure})")
+}
+
+fn named(
+    snapshot: &Snapshot<'_>,
+    taken: Stacks,
+    memory: &ProcessMemory,
+    modules: &Modules,
+    layout: &Layout,
+) -> Taken {
+    let mut symbols = Symbols::new(memory, modules);
+    let code = layout.code.text_start..layout.code.text_end;
+    let name = |stack: Stack| {
+        let frames = stack.frames.iter().map(|frame| NamedFrame {
+            frame: *frame,
+            named: symbols.name(frame),
+            is_runtime: code.contains(&frame.inside()),
+        });
+        NamedStack {
+            frames: frames.collect(),
+            stack,
+        }
+    };
+    let stacks = taken.stacks.into_iter().map(name).collect();
+    let records = taken.threads.iter().map(|it| it.record);
+    Taken {
+        snapshot: rebuild(snapshot, records),
+        threads: taken
+            .threads
+            .iter()
+            .map(|it| (it.record.tid, *it))
+            .collect(),
+        stacks,
+    }
+}
+
+/// Returns the frames that a reader wants: without the runtime's own, except the one by which the
+/// program called the runtime, if that is a function that the program knows, and the marks of
+/// signals.
+pub fn shown(stack: &NamedStack) -> Vec<&NamedFrame> {
+    let frames = &stack.frames;
+    let inner = frames.iter().take_while(|frame| frame.is_runtime).count();
+    let is_known = |frame: &NamedFrame| {
+        let function = frame.named.functions.last();
+        function.is_some_and(|it| !it.name.contains("::") && !it.name.starts_with("raddle"))
+    };
+    let is_shown = |&(number, frame): &(usize, &NamedFrame)| match frame.is_runtime {
+        true if number < inner => number + 1 == inner && !frame.frame.is_signal && is_known(frame),
+        true => frame.frame.is_signal,
+        false => true,
+    };
+    let all = frames.iter().enumerate();
+    let shown: Vec<_> = all.filter(is_shown).map(|(_, frame)| frame).collect();
+    match shown.is_empty() {
+        true => frames.iter().collect(),
+        false => shown,
+    }
+}
+
+/// Returns the lines of a frame, the innermost inlined function first. Of the runtime's frames only
+/// the function itself is shown, unless all are.
+pub fn lines(frame: &NamedFrame, all: bool) -> Vec<String> {
+    let guessed = match frame.frame.is_guessed {
+        true => " (guessed)",
+        false => "",
+    };
+    if frame.frame.is_signal && !all {
+        return vec![format!("<signal handler called>{guessed}")];
+    }
+    let named = &frame.named;
+    if named.functions.is_empty() {
+        let place = match &named.module {
+            Some(module) => format!("{module}+{:#x}", named.offset),
+            None => format!("{:#x}", frame.frame.address),
+        };
+        return vec![format!("{place}{guessed}")];
+    }
+    let line = |function: &raddle_stacks::Function| {
+        let at = match (&function.file, function.line, &named.module) {
+            (Some(file), Some(line), _) => {
+                format!("  {}:{line}", file.rsplit('/').next().unwrap_or(file))
+            }
+            (_, _, Some(module)) => format!("  {module}"),
+            _ => String::new(),
+        };
+        let inlined = match function.is_inlined {
+            true => " (inlined)",
+            false => "",
+        };
+        format!("{}{at}{inlined}{guessed}", plain(&function.name))
+    };
+    let own = named.functions.len() - 1;
+    match frame.is_runtime && !all {
+        true => vec![format!("{}{guessed}", plain(&named.functions[own].name))],
+        false => named.functions.iter().map(line).collect(),
+    }
+}
+
+/// A name as the terminal may have it: it comes from a file that may hold anything.
+fn plain(name: &str) -> String {
+    let is_plain = |character: char| !character.is_control();
+    name.chars()
+        .filter(|&character| is_plain(character))
+        .take(512)
+        .collect()
+}
+
+/// Returns what a thread does beside waiting.
+pub fn doing(kind: Kind) -> Option<String> {
+    match kind {
+        Kind::InKernel(Some(call)) => Some(format!("in system call {call}")),
+        Kind::InKernel(None) => Some("in a page fault, or stopped".into()),
+        Kind::New => Some("has not run yet".into()),
+        Kind::Preempted => Some("preempted".into()),
+        _ => None,
+    }
+}

@@ -1,0 +1,59 @@
+//! Where a tool finds the threads and their stacks in this process's memory.
+
+use crate::carrier::Carrier;
+use crate::delays::READY_FLAGS;
+use crate::process::PROCESS;
+use crate::thread::Thread;
+use core::mem::offset_of;
+use core::sync::atomic::Ordering;
+use raddle_inspect::{LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets};
+use raddle_sched::Task;
+use raddle_sched::policies::{Node, Terms};
+
+pub(super) fn layout() -> Layout {
+    let table = PROCESS.threads.places();
+    let (code, save_area_bytes) = (PROCESS.hooks().code_places)();
+    Layout {
+        magic: LAYOUT_MAGIC,
+        version: LAYOUT_VERSION,
+        size: size_of::<Layout>() as u32,
+        chunks: table.chunks as u64,
+        chunk_count: table.chunk_count as u64,
+        slots_per_chunk: table.slots_per_chunk as u64,
+        slot_bytes: size_of::<Thread>() as u64,
+        used: table.used as u64,
+        main: PROCESS.main.load(Ordering::Relaxed).addr() as u64,
+        carrier_id: offset_of!(Carrier, id) as u64,
+        carrier_kernel_tid: offset_of!(Carrier, kernel_tid) as u64,
+        ready_flags: READY_FLAGS,
+        save_area_bytes: save_area_bytes as u64,
+        code,
+        thread: OFFSETS,
+    }
+}
+
+const OFFSETS: ThreadOffsets = ThreadOffsets {
+    tid: offset_of!(Thread, tid) as u32,
+    life: Thread::LIFE as u32,
+    on_cpu: (offset_of!(Thread, task) + offset_of!(Task, on_cpu)) as u32,
+    claim: (offset_of!(Thread, task) + Task::CLAIM) as u32,
+    wait_kind: offset_of!(Thread, wait_kind) as u32,
+    wait_arg: offset_of!(Thread, wait_arg) as u32,
+    since_ns: offset_of!(Thread, since_ns) as u32,
+    deadline_ns: offset_of!(Thread, deadline_ns) as u32,
+    ready_ns: offset_of!(Thread, ready_ns) as u32,
+    context: offset_of!(Thread, context) as u32,
+    switches: offset_of!(Thread, switches) as u32,
+    steal: offset_of!(Thread, steal) as u32,
+    preempt: offset_of!(Thread, preempt) as u32,
+    park: offset_of!(Thread, park) as u32,
+    carrier: offset_of!(Thread, carrier) as u32,
+    bound: offset_of!(Thread, bound) as u32,
+    save_area: offset_of!(Thread, save_area) as u32,
+    engine: Thread::ENGINE as u32,
+    group: (offset_of!(Thread, task)
+        + offset_of!(Task, policy)
+        + offset_of!(Node, terms)
+        + Terms::GROUP) as u32,
+    name: offset_of!(Thread, name) as u32,
+};

@@ -1,0 +1,176 @@
+//! Where the tables of a process are in its memory, and how their entries are laid out. It follows
+//! the carriers in the answer to a [`RequestKind::LAYOUT`](crate::RequestKind), so that the tool
+//! reads threads and stacks from outside, without help of the process.
+//!
+//! A reader of a thread's slot must expect that the thread goes on meanwhile. A thread that is off
+//! its stack has `on_cpu` 0 and continues at `context`; before it continues, `on_cpu` becomes 1,
+//! then `switches` grows, and then the stack changes. So what was read is one state of one thread
+//! if `on_cpu` is 0, and `tid` and `switches` are the same, before and after.
+
+use crate::records::Wire;
+
+/// The first eight bytes of a [`Layout`].
+pub const LAYOUT_MAGIC: [u8; 8] = *b"RADDLE\0\x03";
+
+/// The version of the layout. A reader knows one version only: fields change with the runtime.
+pub const LAYOUT_VERSION: u32 = 1;
+
+/// Places in the process's memory: addresses, except where a field says otherwise.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// [`LAYOUT_MAGIC`].
+    pub magic: [u8; 8],
+    /// [`LAYOUT_VERSION`] of the writer.
+    pub version: u32,
+    /// Bytes of this structure as the writer knows it.
+    pub size: u32,
+    /// An array of pointers to chunks of slots; null where no slot was used yet.
+    pub chunks: u64,
+    /// The number of those pointers.
+    pub chunk_count: u64,
+    /// Slots in a chunk.
+    pub slots_per_chunk: u64,
+    /// Bytes of a slot.
+    pub slot_bytes: u64,
+    /// A word with the number of slots that were ever used.
+    pub used: u64,
+    /// The main thread's slot.
+    pub main: u64,
+    /// The offset of a carrier's id in the carrier: four bytes.
+    pub carrier_id: u64,
+    /// The offset of its kernel thread's id: four bytes, 0 without one.
+    pub carrier_kernel_tid: u64,
+    /// Bits of `ready_ns` that are no part of the time.
+    pub ready_flags: u64,
+    /// Bytes of a save area, in which a preempted thread's context is.
+    pub save_area_bytes: u64,
+    /// Places in the runtime's code.
+    pub code: CodePlaces,
+    /// Offsets in a slot.
+    pub thread: ThreadOffsets,
+}
+
+/// Places in the runtime's code that tell where a thread is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CodePlaces {
+    /// The first address of the runtime's code.
+    pub text_start: u64,
+    /// The end of the runtime's code.
+    pub text_end: u64,
+    /// Where a new thread begins; its registers are at its stack pointer: rdi, rsi, rdx, r10, r8,
+    /// r9, rbx, rbp, r12 to r15, and the address in the stub where the thread goes on.
+    pub child_start: u64,
+    /// The address behind the system call that an entry passes to the kernel. The entry's frame
+    /// pointer is 56 bytes above the stack pointer there, or 64 if the latter was aligned.
+    pub pass_end: u64,
+}
+
+/// Offsets of fields in a slot, in bytes. Fields have eight bytes unless noted.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ThreadOffsets {
+    /// Four bytes.
+    pub tid: u32,
+    /// Four bytes: 0 for a free slot, 2 for a thread that ends.
+    pub life: u32,
+    /// Four bytes: not 0 while a carrier is on the thread's stack.
+    pub on_cpu: u32,
+    /// Four bytes: 1 or 6 while the thread waits.
+    pub claim: u32,
+    /// Four bytes: a [`WaitKind`](crate::WaitKind).
+    pub wait_kind: u32,
+    pub wait_arg: u32,
+    pub since_ns: u32,
+    pub deadline_ns: u32,
+    pub ready_ns: u32,
+    /// The address of a switch frame: control words, then the address where the thread continues.
+    pub context: u32,
+    pub switches: u32,
+    pub steal: u32,
+    pub preempt: u32,
+    pub park: u32,
+    /// The address of a carrier, or null.
+    pub carrier: u32,
+    /// The address of a carrier, or null.
+    pub bound: u32,
+    /// The lowest address of the save area, or null.
+    pub save_area: u32,
+    /// Four bytes: the number of the engine, 0 for the default one.
+    pub engine: u32,
+    /// Four bytes: the group of the policy.
+    pub group: u32,
+    /// Sixteen bytes.
+    pub name: u32,
+}
+
+impl Layout {
+    /// The state of the claim word while the thread waits.
+    pub const CLAIM_WAITING: u32 = 1;
+    /// Likewise, while it is queued for one futex.
+    pub const CLAIM_QUEUED: u32 = 6;
+    /// The value of `life` in a free slot.
+    pub const LIFE_FREE: u32 = 0;
+    /// The value of `life` of a thread that ends.
+    pub const LIFE_EXITING: u32 = 2;
+
+    /// Reads the layout at the start of `bytes`; `None` if this is none of the version that the
+    /// reader knows.
+    ///
+    /// # Examples
+    /// ```
+    /// assert_eq!(raddle_inspect::Layout::parse(&[0; 4096]), None);
+    /// ```
+    pub fn parse(bytes: &[u8]) -> Option<Layout> {
+        let layout = Layout::from_prefix(bytes)?;
+        let is_known = layout.magic == LAYOUT_MAGIC
+            && layout.version == LAYOUT_VERSION
+            && layout.size as usize == size_of::<Layout>();
+        is_known.then_some(layout)
+    }
+}
+
+// SAFETY: integers and structures of them; `_LAYOUT` checks that no byte is padding.
+unsafe impl Wire for Layout {}
+
+const _LAYOUT: () = {
+    assert!(size_of::<CodePlaces>() == 4 * 8);
+    assert!(size_of::<ThreadOffsets>() == 20 * 4);
+    assert!(size_of::<Layout>() == 8 + 2 * 4 + 10 * 8 + 4 * 8 + 20 * 4);
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_version_is_not_read() {
+        let layout = Layout {
+            magic: LAYOUT_MAGIC,
+            version: LAYOUT_VERSION,
+            size: size_of::<Layout>() as u32,
+            chunks: 1,
+            chunk_count: 2,
+            slots_per_chunk: 3,
+            slot_bytes: 4,
+            used: 5,
+            main: 6,
+            carrier_id: 7,
+            carrier_kernel_tid: 8,
+            ready_flags: 3,
+            save_area_bytes: 8,
+            code: CodePlaces::default(),
+            thread: ThreadOffsets::default(),
+        };
+        assert_eq!(Layout::parse(layout.as_bytes()), Some(layout));
+        let later = Layout {
+            version: LAYOUT_VERSION + 1,
+            ..layout
+        };
+        assert_eq!(Layout::parse(later.as_bytes()), None);
+        let longer = Layout { size: 1, ..layout };
+        assert_eq!(Layout::parse(longer.as_bytes()), None);
+        assert_eq!(Layout::parse(&layout.as_bytes()[1..]), None);
+    }
+}

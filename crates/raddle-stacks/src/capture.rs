@@ -1,0 +1,300 @@
+//! The stacks of all threads, read while the threads go on.
+//!
+//! A thread that is off its carrier is read in this order: its slot, its stack, its slot again. If
+//! the thread has not run between the looks at the slot ([`Slot::is_unmoved`]), the stack is one
+//! that it had. Otherwise all is read once more, a few times.
+
+use std::collections::HashMap;
+
+use raddle_inspect::{CarrierRecord, Layout, ThreadRecord};
+
+use crate::kernel::{Doing, KernelThreads};
+use crate::memory::{Memory, Pages};
+use crate::modules::Modules;
+use crate::rules::{RBP, RBX, RIP, RSP, Registers};
+use crate::table::{Slot, Table};
+use crate::unwind::{End, Frame, Unwinder};
+
+/// How often a thread is read that always runs meanwhile.
+const TRIES: u32 = 4;
+
+/// What a thread was doing when its stack was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Off its carrier by a call of its own: it waits, or has yielded.
+    Parked,
+    /// Off its carrier by the runtime's decision, between two instructions of its own.
+    Preempted,
+    /// It has not run yet.
+    New,
+    /// On a carrier that is in a system call of this number, or has a page fault or was stopped.
+    InKernel(Option<u32>),
+    /// On a carrier that executes the thread's code: its stack changes too fast to be read.
+    Running,
+    /// On a carrier of which the kernel doesn't tell what it does.
+    Hidden,
+    /// It ran again and again while it was read.
+    Restless,
+    /// It has ended meanwhile.
+    Ended,
+    /// Its stack pointer leads nowhere.
+    Unreadable,
+}
+
+impl Kind {
+    /// Returns the word for it, as the JSON document has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Parked => "parked",
+            Kind::Preempted => "preempted",
+            Kind::New => "new",
+            Kind::InKernel(_) => "kernel",
+            Kind::Running => "running",
+            Kind::Hidden => "hidden",
+            Kind::Restless => "restless",
+            Kind::Ended => "ended",
+            Kind::Unreadable => "unreadable",
+        }
+    }
+
+    /// Returns why there is no stack, for the kinds without one.
+    pub fn missing(self) -> Option<&'static str> {
+        match self {
+            Kind::Running => Some("it executes its code, so its stack can't be read"),
+            Kind::Hidden => Some("the kernel doesn't tell where its carrier is"),
+            Kind::Restless => Some("it ran again each time that its stack was read"),
+            Kind::Ended => Some("it has ended meanwhile"),
+            Kind::Unreadable => Some("its stack pointer leads to no stack"),
+            _ => None,
+        }
+    }
+}
+
+/// A stack, which many threads may have.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Stack {
+    /// From the inside out.
+    pub frames: Box<[Frame]>,
+    pub end: End,
+}
+
+impl Stack {
+    /// Returns how many frames are guessed.
+    pub fn guessed(&self) -> usize {
+        self.frames.iter().filter(|frame| frame.is_guessed).count()
+    }
+}
+
+/// A thread and its stack.
+#[derive(Clone, Copy, Debug)]
+pub struct Captured {
+    pub record: ThreadRecord,
+    pub kind: Kind,
+    /// The number of its stack in [`Stacks::stacks`].
+    pub stack: Option<u32>,
+}
+
+/// The stacks of a process.
+pub struct Stacks {
+    pub threads: Vec<Captured>,
+    /// All different stacks.
+    pub stacks: Vec<Stack>,
+}
+
+/// The process, and what it has said.
+pub struct Target<'a> {
+    pub pid: u32,
+    pub memory: &'a dyn Memory,
+    pub layout: &'a Layout,
+    pub carriers: &'a [CarrierRecord],
+    pub modules: &'a Modules,
+    /// When its engine started: no wait is older.
+    pub started_ns: u64,
+}
+
+/// Reads the threads that `is_wanted` picks, and their stacks; `None` if the layout makes no sense.
+pub fn capture(target: &Target<'_>, is_wanted: &dyn Fn(&ThreadRecord) -> bool) -> Option<Stacks> {
+    let mut table = Table::new(target)?;
+    let mut slots = Vec::new();
+    table.for_each(|slot| {
+        if is_wanted(&slot.record) {
+            slots.push(slot);
+        }
+    });
+    let mut camera = Camera {
+        target,
+        table,
+        kernel_threads: KernelThreads::of(target.pid),
+        unwinder: Unwinder::new(target.memory, target.modules),
+        pages: Pages::new(target.memory),
+        numbers: HashMap::new(),
+        stacks: Vec::new(),
+    };
+    let threads = slots.iter().map(|slot| camera.take(slot)).collect();
+    Some(Stacks {
+        threads,
+        stacks: camera.stacks,
+    })
+}
+
+/// What the stacks of a process are read with.
+struct Camera<'a> {
+    target: &'a Target<'a>,
+    table: Table<'a>,
+    kernel_threads: KernelThreads,
+    unwinder: Unwinder<'a>,
+    pages: Pages<'a>,
+    numbers: HashMap<Stack, u32>,
+    stacks: Vec<Stack>,
+}
+
+impl Camera<'_> {
+    fn take(&mut self, first: &Slot) -> Captured {
+        let mut slot = *first;
+        for _ in 0..TRIES {
+            self.pages.clear();
+            let (kind, stack) = if slot.is_on_cpu {
+                self.on_carrier(&slot)
+            } else {
+                self.off_carrier(&slot)
+            };
+            let Some(later) = self
+                .table
+                .again(&slot)
+                .filter(|it| it.record.tid == slot.record.tid)
+            else {
+                return Captured {
+                    record: slot.record,
+                    kind: Kind::Ended,
+                    stack: None,
+                };
+            };
+            if slot.is_unmoved(&later) {
+                let stack = stack.filter(|stack| !stack.frames.is_empty());
+                return Captured {
+                    record: slot.record,
+                    kind,
+                    stack: stack.map(|stack| self.number(stack)),
+                };
+            }
+            slot = later;
+        }
+        Captured {
+            record: slot.record,
+            kind: if slot.is_on_cpu {
+                Kind::Running
+            } else {
+                Kind::Restless
+            },
+            stack: None,
+        }
+    }
+
+    /// Keeps equal stacks once.
+    fn number(&mut self, stack: Stack) -> u32 {
+        if let Some(&number) = self.numbers.get(&stack) {
+            return number;
+        }
+        let number = self.stacks.len() as u32;
+        self.stacks.push(stack.clone());
+        self.numbers.insert(stack, number);
+        number
+    }
+
+    /// A thread that has left its carrier by a switch.
+    fn off_carrier(&mut self, slot: &Slot) -> (Kind, Option<Stack>) {
+        let area = slot.save_area
+            ..slot
+                .save_area
+                .saturating_add(self.target.layout.save_area_bytes);
+        let Some((registers, is_new)) = self.switched_off(slot.context) else {
+            return (Kind::Unreadable, None);
+        };
+        let kind = match () {
+            () if is_new => Kind::New,
+            () if slot.save_area != 0 && area.contains(&slot.context) => Kind::Preempted,
+            () => Kind::Parked,
+        };
+        (kind, Some(self.stack(registers)))
+    }
+
+    fn stack(&mut self, registers: Registers) -> Stack {
+        let (frames, end) = self.unwinder.frames(registers, &mut self.pages);
+        Stack {
+            frames: frames.into(),
+            end,
+        }
+    }
+
+    /// Returns the registers behind a switch, and whether the thread is new. `raddle_arch::switch`
+    /// has a picture of the frame: control words, the address where the thread continues, rbp, rbx.
+    /// Two instructions of one byte each pop the last two. r12 to r15 are where the tables say.
+    fn switched_off(&mut self, context: u64) -> Option<(Registers, bool)> {
+        const POPS: u64 = 2;
+        let mut word = |number: u64| self.pages.word(context.checked_add(number * 8)?);
+        let mut registers: Registers = Default::default();
+        let at = word(1)?;
+        if at == self.target.layout.code.child_start {
+            /// Where `raddle_arch::ChildRegisters` has rbx, rbp, r12 to r15, and the stub.
+            const KEPT: [(usize, u64); 7] = [
+                (RBX, 6),
+                (RBP, 7),
+                (12, 8),
+                (13, 9),
+                (14, 10),
+                (15, 11),
+                (RIP, 12),
+            ];
+            for (register, number) in KEPT {
+                registers[register] = Some(word(2 + number)?);
+            }
+            registers[RSP] = context.checked_add((2 + 13) * 8);
+            return Some((registers, true));
+        }
+        registers[RBP] = Some(word(2)?);
+        registers[RBX] = Some(word(3)?);
+        registers[RSP] = context.checked_add(4 * 8);
+        registers[RIP] = at.checked_add(POPS);
+        Some((registers, false))
+    }
+
+    /// A thread that is on a carrier: the kernel tells where, if that waits in the kernel.
+    fn on_carrier(&mut self, slot: &Slot) -> (Kind, Option<Stack>) {
+        let own = slot
+            .carrier
+            .wrapping_add(self.target.layout.carrier_kernel_tid);
+        let Some(kernel_tid) = self.target.memory.half(own).filter(|&tid| tid != 0) else {
+            return (Kind::Running, None);
+        };
+        let before = self.kernel_threads.look(kernel_tid);
+        let wait = match before {
+            Doing::Waits(wait) => wait,
+            Doing::Runs => return (Kind::Running, None),
+            Doing::Unknown => return (Kind::Hidden, None),
+        };
+        let mut registers: Registers = Default::default();
+        registers[RSP] = Some(wait.stack_pointer);
+        registers[RIP] = Some(wait.instruction_pointer);
+        registers[RBP] = self.entry_frame(wait.stack_pointer, wait.instruction_pointer);
+        let stack = self.stack(registers);
+        if self.kernel_threads.look(kernel_tid) == before {
+            (Kind::InKernel(wait.call), Some(stack))
+        } else {
+            (Kind::Running, None)
+        }
+    }
+
+    /// Returns the frame pointer of an entry that passes its call to the kernel: the entry has
+    /// pushed seven words below its frame pointer, and may have aligned the stack pointer since.
+    fn entry_frame(&mut self, pointer: u64, address: u64) -> Option<u64> {
+        if address != self.target.layout.code.pass_end {
+            return None;
+        }
+        let code = self.target.layout.code.text_start..self.target.layout.code.text_end;
+        [56, 64].into_iter().find_map(|above| {
+            let frame = pointer.checked_add(above)?;
+            let returns = self.pages.word(frame.checked_add(8)?)?;
+            code.contains(&returns).then_some(frame)
+        })
+    }
+}

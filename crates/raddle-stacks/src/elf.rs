@@ -1,0 +1,240 @@
+//! Headers and unwind tables of a file, read from the memory of the process that has mapped it: so
+//! they are those of the code that runs, even if the file has been replaced or deleted.
+
+use std::cell::Cell;
+
+use gimli::{BaseAddresses, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Pointer};
+
+use crate::memory::Memory;
+
+const PT_LOAD: u32 = 1;
+const PT_NOTE: u32 = 4;
+const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+const NT_GNU_BUILD_ID: u32 = 3;
+const HEADER_BYTES: usize = 64;
+const PROGRAM_HEADER_BYTES: usize = 56;
+/// The most program headers that are read.
+const HEADERS_MAX: usize = 256;
+/// The most bytes of unwind tables that are read of one file.
+const TABLES_MAX: u64 = 64 << 20;
+const NOTES_MAX: usize = 1 << 16;
+const PAGE: u64 = 4096;
+
+/// A mapped file.
+pub struct Image {
+    /// What is added to an address in the file's headers.
+    pub bias: u64,
+    pub build_id: Option<Vec<u8>>,
+    pub tables: Option<Tables>,
+}
+
+/// The search table and the unwind tables.
+pub struct Tables {
+    bytes: Vec<u8>,
+    /// The address of the first byte.
+    start: u64,
+    /// The address of the search table.
+    header: u64,
+    /// The address of `.eh_frame`.
+    frames: u64,
+}
+
+type Slice<'a> = EndianSlice<'a, LittleEndian>;
+
+/// The search table, the unwind tables, and where they are.
+pub struct Sections<'a> {
+    pub header: gimli::ParsedEhFrameHdr<Slice<'a>>,
+    pub frames: EhFrame<Slice<'a>>,
+    pub bases: BaseAddresses,
+}
+
+struct ProgramHeader {
+    kind: u32,
+    address: u64,
+    size: u64,
+}
+
+impl Image {
+    /// Reads what begins at `start`; `None` if that is no ELF file of this machine. `budget` is how
+    /// many bytes of tables may be read, and becomes what is left.
+    pub fn read(memory: &dyn Memory, start: u64, budget: &Cell<u64>) -> Option<Image> {
+        let mut header = [0; HEADER_BYTES];
+        memory.read_all(start, &mut header)?;
+        const MAGIC: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, 1]; // 64 bits, little-endian
+        if header[..6] != MAGIC {
+            return None;
+        }
+        let headers = program_headers(memory, start, &header)?;
+        let first = headers.iter().find(|header| header.kind == PT_LOAD)?;
+        let bias = start.wrapping_sub(first.address & !(PAGE - 1));
+        let notes = headers.iter().filter(|header| header.kind == PT_NOTE);
+        let build_id = notes
+            .filter_map(|note| build_id(memory, bias.wrapping_add(note.address), note.size))
+            .next();
+        Some(Image {
+            bias,
+            build_id,
+            tables: Tables::read(memory, bias, &headers, budget),
+        })
+    }
+}
+
+fn program_headers(
+    memory: &dyn Memory,
+    start: u64,
+    header: &[u8; HEADER_BYTES],
+) -> Option<Vec<ProgramHeader>> {
+    let offset = u64_at(header, 32)?;
+    let [bytes, count] = [u16_at(header, 54)?, u16_at(header, 56)?];
+    if usize::from(bytes) != PROGRAM_HEADER_BYTES || usize::from(count) > HEADERS_MAX {
+        return None;
+    }
+    let mut table = vec![0; usize::from(count) * PROGRAM_HEADER_BYTES];
+    memory.read_all(start.checked_add(offset)?, &mut table)?;
+    let parse = |bytes: &[u8]| {
+        Some(ProgramHeader {
+            kind: u32::from_le_bytes(*bytes.first_chunk()?),
+            address: u64_at(bytes, 16)?,
+            size: u64_at(bytes, 40)?,
+        })
+    };
+    table
+        .chunks_exact(PROGRAM_HEADER_BYTES)
+        .map(parse)
+        .collect()
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .copied()
+        .map(u64::from_le_bytes)
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .copied()
+        .map(u16::from_le_bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes
+        .get(at..)?
+        .first_chunk()
+        .copied()
+        .map(u32::from_le_bytes)
+}
+
+fn build_id(memory: &dyn Memory, address: u64, size: u64) -> Option<Vec<u8>> {
+    let mut notes = vec![0; usize::try_from(size).ok()?.min(NOTES_MAX)];
+    memory.read_all(address, &mut notes)?;
+    let mut rest = &notes[..];
+    while let (Some(name), Some(content), Some(kind)) =
+        (u32_at(rest, 0), u32_at(rest, 4), u32_at(rest, 8))
+    {
+        let begin = 12 + (name as usize).checked_next_multiple_of(4)?;
+        let end = begin.checked_add(content as usize)?;
+        if kind == NT_GNU_BUILD_ID && rest.get(12..16)? == b"GNU\0" {
+            return rest.get(begin..end).map(<[u8]>::to_vec);
+        }
+        rest = rest.get(end.checked_next_multiple_of(4)?..)?;
+    }
+    None
+}
+
+impl Tables {
+    fn read(
+        memory: &dyn Memory,
+        bias: u64,
+        headers: &[ProgramHeader],
+        budget: &Cell<u64>,
+    ) -> Option<Tables> {
+        let search = headers
+            .iter()
+            .find(|header| header.kind == PT_GNU_EH_FRAME)?;
+        let header = bias.wrapping_add(search.address);
+        // The tables are in the segment of the search table, before or behind it.
+        let segment = headers.iter().find(|segment| {
+            let begins = segment.address..segment.address.saturating_add(segment.size);
+            segment.kind == PT_LOAD && begins.contains(&search.address)
+        })?;
+        let from = bias.wrapping_add(segment.address);
+        let to = from.checked_add(segment.size)?;
+        let mut bytes = vec![0; usize::try_from(search.size).ok()?.min(TABLES_MAX as usize)];
+        memory.read_all(header, &mut bytes)?;
+        let bases = BaseAddresses::default().set_eh_frame_hdr(header);
+        let parsed = EhFrameHdr::new(&bytes, LittleEndian)
+            .parse(&bases, 8)
+            .ok()?;
+        let Pointer::Direct(frames) = parsed.eh_frame_ptr() else {
+            return None;
+        };
+        if !(from..to).contains(&frames) {
+            return None;
+        }
+        let start = frames.min(header);
+        let size = (to - start).min(TABLES_MAX);
+        budget.set(budget.get().checked_sub(size)?);
+        let mut bytes = vec![0; usize::try_from(size).ok()?];
+        let got = memory.read(start, &mut bytes);
+        bytes.truncate(got);
+        Some(Tables {
+            bytes,
+            start,
+            header,
+            frames,
+        })
+    }
+
+    /// Returns the tables for gimli; `None` if they make no sense.
+    pub fn sections(&self) -> Option<Sections<'_>> {
+        let from = |address: u64| self.bytes.get((address - self.start) as usize..);
+        let bases = BaseAddresses::default()
+            .set_eh_frame_hdr(self.header)
+            .set_eh_frame(self.frames);
+        let header = EhFrameHdr::new(from(self.header)?, LittleEndian);
+        let mut frames = EhFrame::new(from(self.frames)?, LittleEndian);
+        frames.set_address_size(8);
+        Some(Sections {
+            header: header.parse(&bases, 8).ok()?,
+            frames,
+            bases,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::ProcessMemory;
+    use crate::modules::Modules;
+
+    #[test]
+    fn this_program_has_tables_and_a_build_id() {
+        let memory = ProcessMemory::of(std::process::id());
+        let modules = Modules::of(std::process::id()).unwrap();
+        let here = this_program_has_tables_and_a_build_id as *const () as u64;
+        let image = modules.image(modules.at(here).unwrap(), &memory).unwrap();
+        let sections = image.tables.as_ref().unwrap().sections().unwrap();
+        assert!(sections.header.table().is_some());
+        let vdso = modules
+            .modules
+            .iter()
+            .find(|it| it.path == "[vdso]")
+            .unwrap();
+        assert!(modules.image(vdso, &memory).unwrap().tables.is_some());
+        assert!(modules.image(vdso, &memory).unwrap().build_id.is_some());
+    }
+
+    #[test]
+    fn what_is_no_program_has_no_image() {
+        let memory = ProcessMemory::of(std::process::id());
+        let zeroes = [0u8; 4096];
+        let budget = Cell::new(u64::MAX);
+        assert!(Image::read(&memory, zeroes.as_ptr() as u64, &budget).is_none());
+        assert!(Image::read(&memory, 0, &budget).is_none());
+    }
+}

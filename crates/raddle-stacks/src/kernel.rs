@@ -1,0 +1,117 @@
+//! What the kernel says of a process's kernel threads.
+
+use std::collections::HashMap;
+use std::fs;
+
+/// The kernel threads of a process.
+pub(crate) struct KernelThreads {
+    pid: u32,
+    /// Their numbers here, by their numbers in the process's own namespace; empty if that is this
+    /// process's, too.
+    here: HashMap<u32, u32>,
+}
+
+/// Where a kernel thread waits in the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wait {
+    /// The system call; `None` for a page fault or a stop.
+    pub call: Option<u32>,
+    pub stack_pointer: u64,
+    pub instruction_pointer: u64,
+}
+
+/// What a kernel thread does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Doing {
+    Runs,
+    Waits(Wait),
+    /// The kernel doesn't say.
+    Unknown,
+}
+
+impl KernelThreads {
+    pub(crate) fn of(pid: u32) -> KernelThreads {
+        let mut here = HashMap::new();
+        let folder = format!("/proc/{pid}");
+        if own_number(&folder).is_some_and(|own| own != pid) {
+            let tasks = fs::read_dir(format!("{folder}/task")).into_iter().flatten();
+            let tids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
+            here.extend(tids.filter_map(|tid: u32| {
+                let own = own_number(&format!("{folder}/task/{tid}"))?;
+                Some((own, tid))
+            }));
+        }
+        KernelThreads { pid, here }
+    }
+
+    /// Looks at a kernel thread, by its number in the process's own namespace.
+    pub(crate) fn look(&self, own_tid: u32) -> Doing {
+        let tid = self.here.get(&own_tid).copied().unwrap_or(own_tid);
+        let line = fs::read_to_string(format!("/proc/{}/task/{tid}/syscall", self.pid));
+        match line {
+            Ok(line) => parse(&line),
+            Err(_) => Doing::Unknown,
+        }
+    }
+}
+
+/// Returns the number in the innermost namespace.
+fn own_number(folder: &str) -> Option<u32> {
+    let status = fs::read_to_string(format!("{folder}/status")).ok()?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("NSpid:"))?;
+    line.split_whitespace().last()?.parse().ok()
+}
+
+/// Parses a line of `/proc/PID/task/TID/syscall`.
+fn parse(line: &str) -> Doing {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let hexadecimal = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    match words.as_slice() {
+        ["running"] => Doing::Runs,
+        [call, .., pointer, address] => match (hexadecimal(pointer), hexadecimal(address)) {
+            (Some(stack_pointer), Some(instruction_pointer)) => Doing::Waits(Wait {
+                call: call.parse().ok(),
+                stack_pointer,
+                instruction_pointer,
+            }),
+            _ => Doing::Unknown,
+        },
+        _ => Doing::Unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_kernel_is_parsed() {
+        let wait = |call| {
+            Doing::Waits(Wait {
+                call,
+                stack_pointer: 0x7ffc_0010,
+                instruction_pointer: 0x7f_0010,
+            })
+        };
+        assert_eq!(parse("running\n"), Doing::Runs);
+        let line = "0 0x3 0x7f 0x1 0x0 0x0 0x0 0x7ffc0010 0x7f0010\n";
+        assert_eq!(parse(line), wait(Some(0)));
+        assert_eq!(parse("-1 0x7ffc0010 0x7f0010"), wait(None));
+        assert_eq!(parse(""), Doing::Unknown);
+        assert_eq!(parse("0 1 2"), Doing::Unknown);
+    }
+
+    #[test]
+    fn this_thread_reads_the_line() {
+        // SAFETY: it has no argument and can't fail.
+        let tid = unsafe { libc::gettid() }.unsigned_abs();
+        let threads = KernelThreads::of(std::process::id());
+        let Doing::Waits(wait) = threads.look(tid) else {
+            panic!("it is in the call that reads this");
+        };
+        assert_eq!(wait.call, Some(libc::SYS_read as u32));
+        assert_eq!(threads.look(0), Doing::Unknown);
+    }
+}

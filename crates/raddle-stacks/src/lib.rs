@@ -1,0 +1,33 @@
+//! The stacks of all green threads of another process, read from outside: the process neither helps
+//! nor stops.
+//!
+//! | module | noun |
+//! |---|---|
+//! | `memory` | the process's memory, and the pages of one stack |
+//! | `modules`, `elf` | the code that is mapped, and its unwind tables |
+//! | `rules` | what the tables say of one instruction |
+//! | `unwind` | the frames of a stack |
+//! | `kernel` | what the kernel says of kernel threads |
+//! | `table` | the table of threads |
+//! | `capture` | the stacks of all threads, each one that the thread had |
+//! | `symbols` | names, lines, inlined functions |
+//!
+//! The process says where its tables are ([`Layout`](raddle_inspect::Layout)). Everything that is
+//! read may be wrong on purpose: nothing here trusts a count, an offset or a table, and all that is
+//! kept has a limit.
+
+mod capture;
+mod elf;
+mod kernel;
+mod memory;
+mod modules;
+mod rules;
+mod symbols;
+mod table;
+mod unwind;
+
+pub use capture::{Captured, Kind, Stack, Stacks, Target, capture};
+pub use memory::{Memory, ProcessMemory, Refusal};
+pub use modules::{Module, Modules};
+pub use symbols::{Function, Named, Symbols};
+pub use unwind::{End, FRAMES_MAX, Frame};

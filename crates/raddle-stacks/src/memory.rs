@@ -1,0 +1,207 @@
+//! The memory of another process, read by `process_vm_readv(2)`: the process neither helps nor
+//! stops.
+
+use std::fmt;
+use std::io;
+
+/// Memory that is read by address.
+pub trait Memory {
+    /// Reads from `address` on, and returns how many bytes could be read before the first that is
+    /// missing.
+    fn read(&self, address: u64, to: &mut [u8]) -> usize;
+
+    /// Reads all of `to`, or fails.
+    fn read_all(&self, address: u64, to: &mut [u8]) -> Option<()> {
+        (self.read(address, to) == to.len()).then_some(())
+    }
+
+    /// Reads eight bytes.
+    fn word(&self, address: u64) -> Option<u64> {
+        let mut bytes = [0; 8];
+        self.read_all(address, &mut bytes)?;
+        Some(u64::from_le_bytes(bytes))
+    }
+
+    /// Reads four bytes.
+    fn half(&self, address: u64) -> Option<u32> {
+        let mut bytes = [0; 4];
+        self.read_all(address, &mut bytes)?;
+        Some(u32::from_le_bytes(bytes))
+    }
+}
+
+/// The memory of a process.
+pub struct ProcessMemory {
+    pid: libc::pid_t,
+}
+
+/// Why a process's memory can't be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The kernel doesn't permit it.
+    Forbidden,
+    /// There is no such process any more.
+    Gone,
+    /// The kernel, or a filter, has no such call.
+    Missing,
+    /// The address that was tried isn't mapped.
+    Unmapped,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(match self {
+            Refusal::Forbidden => "the kernel doesn't let this user read its memory",
+            Refusal::Gone => "it has ended",
+            Refusal::Missing => "process_vm_readv is not there, or a filter refuses it",
+            Refusal::Unmapped => "its tables are not where it says",
+        })
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl ProcessMemory {
+    pub fn of(pid: u32) -> ProcessMemory {
+        ProcessMemory {
+            pid: pid as libc::pid_t,
+        }
+    }
+
+    /// Tries to read at an address, and says why not.
+    ///
+    /// # Errors
+    /// The reason.
+    pub fn probe(&self, address: u64) -> Result<(), Refusal> {
+        match self.try_read(address, &mut [0; 8]) {
+            Ok(8) => Ok(()),
+            Ok(_) => Err(Refusal::Unmapped),
+            Err(error) => Err(match error.raw_os_error() {
+                Some(libc::ESRCH) => Refusal::Gone,
+                Some(libc::EPERM) => Refusal::Forbidden,
+                Some(libc::EFAULT) => Refusal::Unmapped,
+                _ => Refusal::Missing,
+            }),
+        }
+    }
+
+    fn try_read(&self, address: u64, to: &mut [u8]) -> io::Result<usize> {
+        let local = libc::iovec {
+            iov_base: to.as_mut_ptr().cast(),
+            iov_len: to.len(),
+        };
+        let remote = libc::iovec {
+            iov_base: std::ptr::without_provenance_mut(address as usize),
+            iov_len: to.len(),
+        };
+        // SAFETY: the kernel writes to a live buffer of this length; the other address is the other
+        // process's.
+        let got = unsafe {
+            libc::process_vm_readv(self.pid, &raw const local, 1, &raw const remote, 1, 0)
+        };
+        usize::try_from(got).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+impl Memory for ProcessMemory {
+    fn read(&self, address: u64, to: &mut [u8]) -> usize {
+        if to.is_empty() || address.checked_add(to.len() as u64).is_none() {
+            return 0;
+        }
+        self.try_read(address, to).unwrap_or(0)
+    }
+}
+
+const PAGE: usize = 4096;
+/// The most pages of one stack that are kept: a deeper one is cut there.
+const PAGES_MAX: usize = 2048;
+
+/// Pages of one stack, each read once and whole. Two reads of the same word agree.
+pub(crate) struct Pages<'a> {
+    memory: &'a dyn Memory,
+    /// The address and the readable bytes of each page; the latest used is the last.
+    pages: Vec<(u64, usize)>,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Pages<'a> {
+    pub(crate) fn new(memory: &'a dyn Memory) -> Pages<'a> {
+        Pages {
+            memory,
+            pages: Vec::new(),
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Forgets all pages, for the next stack.
+    pub(crate) fn clear(&mut self) {
+        self.pages.clear();
+        self.bytes.clear();
+    }
+
+    /// Returns the word at an address, if it is aligned and readable.
+    pub(crate) fn word(&mut self, address: u64) -> Option<u64> {
+        if !address.is_multiple_of(8) {
+            return self.memory.word(address);
+        }
+        let page = address & !(PAGE as u64 - 1);
+        let found = self.pages.iter().rposition(|&(at, _)| at == page);
+        let index = match found {
+            Some(index) => index,
+            None => self.load(page)?,
+        };
+        let offset = (address - page) as usize;
+        (offset + 8 <= self.pages[index].1).then_some(())?;
+        let from = index * PAGE + offset;
+        let bytes = self.bytes.get(from..from + 8)?;
+        bytes.try_into().ok().map(u64::from_le_bytes)
+    }
+
+    fn load(&mut self, page: u64) -> Option<usize> {
+        let index = self.pages.len();
+        if index == PAGES_MAX {
+            return None;
+        }
+        self.bytes.resize((index + 1) * PAGE, 0);
+        let got = self.memory.read(page, &mut self.bytes[index * PAGE..]);
+        self.pages.push((page, got));
+        Some(index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_memory_is_read_up_to_its_end() {
+        let memory = ProcessMemory::of(std::process::id());
+        let words = [1u64, 2, 3];
+        assert_eq!(memory.word(words.as_ptr() as u64 + 8), Some(2));
+        assert_eq!(memory.word(8), None);
+        assert_eq!(memory.word(u64::MAX - 3), None);
+        assert_eq!(memory.probe(words.as_ptr() as u64), Ok(()));
+        assert_eq!(memory.probe(8), Err(Refusal::Unmapped));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_says_so() {
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        child.wait().unwrap();
+        assert_eq!(ProcessMemory::of(child.id()).probe(8), Err(Refusal::Gone));
+    }
+
+    #[test]
+    fn a_page_is_read_once() {
+        let memory = ProcessMemory::of(std::process::id());
+        let word = Box::new(std::cell::Cell::new(7u64));
+        let mut pages = Pages::new(&memory);
+        let at = word.as_ptr() as u64;
+        assert_eq!(pages.word(at), Some(7));
+        word.set(8);
+        assert_eq!(pages.word(at), Some(7));
+        pages.clear();
+        assert_eq!(pages.word(at), Some(8));
+        assert_eq!(pages.word(0), None);
+    }
+}

@@ -1,0 +1,196 @@
+//! The code that a process has mapped, from `/proc/PID/maps`: files, the vDSO, and code without a
+//! file, which compilers at run time write.
+
+use std::cell::{Cell, OnceCell};
+use std::fs;
+use std::io::{self, BufRead};
+use std::ops::Range;
+use std::path::PathBuf;
+
+use crate::elf::Image;
+use crate::memory::Memory;
+
+/// The most ranges of code that are kept.
+const RANGES_MAX: usize = 1 << 20;
+
+/// The most bytes of unwind tables that are read of one process.
+const TABLES_MAX: u64 = 160 << 20;
+
+/// All code of a process.
+pub struct Modules {
+    pub modules: Vec<Module>,
+    /// Ranges of code, sorted, with the module of each; none for code without a file.
+    ranges: Vec<(Range<u64>, Option<usize>)>,
+    /// Bytes of unwind tables that may still be read.
+    budget: Cell<u64>,
+}
+
+/// A file, or the vDSO, as it is mapped.
+pub struct Module {
+    /// As the process names it; the vDSO is `[vdso]`.
+    pub path: String,
+    /// As this process reaches it: by the other one's root.
+    pub file: PathBuf,
+    /// True if another file has the path by now, or none.
+    pub is_deleted: bool,
+    /// Where the file's first byte is mapped.
+    start: u64,
+    image: OnceCell<Option<Image>>,
+}
+
+/// A line of the file that matters.
+struct Line<'a> {
+    range: Range<u64>,
+    is_code: bool,
+    offset: u64,
+    path: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a str) -> Option<Line<'a>> {
+        let hexadecimal = |word| u64::from_str_radix(word, 16).ok();
+        let (range, rest) = line.split_once(' ')?;
+        let (from, to) = range.split_once('-')?;
+        let mut fields = rest.splitn(5, ' ');
+        let rights = fields.next()?;
+        let offset = hexadecimal(fields.next()?)?;
+        let path = fields.nth(2).unwrap_or("").trim_start();
+        Some(Line {
+            range: hexadecimal(from)?..hexadecimal(to)?,
+            is_code: rights.as_bytes().get(2) == Some(&b'x'),
+            offset,
+            path,
+        })
+    }
+}
+
+impl Modules {
+    /// Reads the code of a process.
+    ///
+    /// # Errors
+    /// If the kernel doesn't show it.
+    pub fn of(pid: u32) -> io::Result<Modules> {
+        let maps = fs::File::open(format!("/proc/{pid}/maps"))?;
+        Modules::parse(io::BufReader::new(maps), &format!("/proc/{pid}/root"))
+    }
+
+    /// Reads the lines of such a file; `root` is where its paths begin.
+    ///
+    /// # Errors
+    /// If they can't be read.
+    pub fn parse(maps: impl BufRead, root: &str) -> io::Result<Modules> {
+        let mut all = Modules {
+            modules: Vec::new(),
+            ranges: Vec::new(),
+            budget: Cell::new(TABLES_MAX),
+        };
+        // The file that is mapped in these lines, and the address of its first byte.
+        let mut current: Option<(String, u64)> = None;
+        for line in maps.split(b'\n') {
+            let line = line?;
+            let line = String::from_utf8_lossy(&line);
+            let Some(line) = Line::parse(&line) else {
+                continue;
+            };
+            let has_file = line.path.starts_with('/') || line.path == "[vdso]";
+            let is_same = current.as_ref().is_some_and(|(path, _)| path == line.path);
+            if has_file && (line.offset == 0 || !is_same) {
+                let start = line.range.start.wrapping_sub(line.offset);
+                current = Some((line.path.to_owned(), start));
+            }
+            if !line.is_code || all.ranges.len() == RANGES_MAX {
+                continue;
+            }
+            let module = has_file
+                .then_some(current.as_ref())
+                .flatten()
+                .map(|(path, start)| all.module(path, *start, root));
+            all.ranges.push((line.range, module));
+        }
+        all.ranges.sort_by_key(|(range, _)| range.start);
+        Ok(all)
+    }
+
+    fn module(&mut self, path: &str, start: u64, root: &str) -> usize {
+        let is_it = |module: &Module| module.start == start && module.path == path;
+        if let Some(index) = self.modules.iter().rposition(is_it) {
+            return index;
+        }
+        let plain = path.strip_suffix(" (deleted)");
+        self.modules.push(Module {
+            path: path.to_owned(),
+            file: PathBuf::from(format!("{root}{}", plain.unwrap_or(path))),
+            is_deleted: plain.is_some(),
+            start,
+            image: OnceCell::new(),
+        });
+        self.modules.len() - 1
+    }
+
+    /// Returns true if the address is in code.
+    pub fn is_code(&self, address: u64) -> bool {
+        self.find(address).is_some()
+    }
+
+    /// Returns the module at an address; `Some(None)` for code without a file.
+    pub fn find(&self, address: u64) -> Option<Option<usize>> {
+        let after = self
+            .ranges
+            .partition_point(|(range, _)| range.start <= address);
+        let (range, module) = self.ranges.get(after.checked_sub(1)?)?;
+        range.contains(&address).then_some(*module)
+    }
+
+    /// Returns a module's headers and unwind tables, as they are in the process's memory.
+    pub fn image<'a>(&'a self, module: &'a Module, memory: &dyn Memory) -> Option<&'a Image> {
+        let read = || Image::read(memory, module.start, &self.budget);
+        module.image.get_or_init(read).as_ref()
+    }
+
+    /// Returns the module at an address.
+    pub fn at(&self, address: u64) -> Option<&Module> {
+        self.modules.get(self.find(address)??)
+    }
+}
+
+impl Module {
+    /// Returns the last part of its path.
+    pub fn name(&self) -> &str {
+        let path = self.path.strip_suffix(" (deleted)").unwrap_or(&self.path);
+        path.rsplit('/').next().unwrap_or(path)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "\
+55d000-55e000 r--p 00000000 08:01 12 /usr/bin/a program
+55e000-560000 r-xp 00001000 08:01 12                         /usr/bin/a program
+560000-561000 rw-p 00003000 08:01 12                         /usr/bin/a program
+7e0000-7f0000 rwxp 00000000 00:00 0
+7f0000-7f1000 r-xp 00000000 08:01 13                         /lib/gone.so (deleted)
+7fff00-7fff10 r-xp 00000000 00:00 0                          [vdso]
+7fff20-7fff30 rw-p 00000000 00:00 0                          [stack]
+nonsense
+";
+
+    #[test]
+    fn code_is_found_by_its_address() {
+        let modules = Modules::parse(MAPS.as_bytes(), "/proc/1/root").unwrap();
+        assert_eq!(modules.find(0x55d010), None);
+        let program = modules.at(0x55e010).unwrap();
+        assert_eq!((program.name(), program.start), ("a program", 0x55d000));
+        assert_eq!(
+            program.file.to_str(),
+            Some("/proc/1/root/usr/bin/a program")
+        );
+        assert_eq!(modules.find(0x7e0000), Some(None));
+        let gone = modules.at(0x7f0000).unwrap();
+        assert!(gone.is_deleted && gone.name() == "gone.so");
+        assert_eq!(modules.at(0x7fff00).unwrap().name(), "[vdso]");
+        assert_eq!(modules.find(0x7fff20), None);
+        assert_eq!(modules.find(u64::MAX), None);
+    }
+}

@@ -1,0 +1,227 @@
+//! The table of green threads, as it is in the process's memory.
+//!
+//! Everything here is the other process's word: counts and offsets are checked before use, and a
+//! slot may change while it is read.
+
+use std::collections::HashMap;
+
+use raddle_inspect::{
+    CarrierRecord, Layout, NAME_BYTES, NO_CARRIER, ThreadFlags, ThreadRecord, ThreadState, WaitKind,
+};
+
+use crate::capture::Target;
+use crate::memory::Memory;
+
+/// The most bytes of a slot.
+const SLOT_BYTES_MAX: u64 = 1 << 16;
+/// The most slots of a table.
+const SLOTS_MAX: u64 = 1 << 22;
+
+/// The table.
+pub(crate) struct Table<'a> {
+    memory: &'a dyn Memory,
+    layout: &'a Layout,
+    started_ns: u64,
+    /// Carriers by their addresses, once they were asked for.
+    carriers: HashMap<u64, u32>,
+    /// By the threads that run there: since when these have their turns.
+    turns: HashMap<u32, u64>,
+}
+
+/// A slot that isn't free, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Slot {
+    pub address: u64,
+    pub record: ThreadRecord,
+    /// A carrier is on the thread's stack.
+    pub is_on_cpu: bool,
+    pub context: u64,
+    pub save_area: u64,
+    /// The address of the carrier that it is on or was on last, or 0.
+    pub carrier: u64,
+}
+
+impl Slot {
+    /// Returns true if the thread has not run between the two looks at its slot.
+    pub(crate) fn is_unmoved(&self, later: &Slot) -> bool {
+        let state = |slot: &Slot| (slot.is_on_cpu, slot.context, slot.record.active);
+        self.record.tid == later.record.tid && state(self) == state(later)
+    }
+}
+
+impl<'a> Table<'a> {
+    /// `None` if the layout makes no sense.
+    pub(crate) fn new(target: &Target<'a>) -> Option<Table<'a>> {
+        let layout = target.layout;
+        let slots = layout.chunk_count.checked_mul(layout.slots_per_chunk)?;
+        let offsets = &layout.thread;
+        let ends = [
+            offsets.tid,
+            offsets.life,
+            offsets.on_cpu,
+            offsets.claim,
+            offsets.wait_kind,
+            offsets.wait_arg,
+            offsets.since_ns,
+            offsets.deadline_ns,
+            offsets.ready_ns,
+            offsets.context,
+            offsets.switches,
+            offsets.steal,
+            offsets.preempt,
+            offsets.park,
+            offsets.carrier,
+            offsets.bound,
+            offsets.save_area,
+            offsets.engine,
+            offsets.group,
+            offsets.name,
+        ];
+        let are_inside = ends
+            .iter()
+            .all(|&at| u64::from(at) + NAME_BYTES as u64 <= layout.slot_bytes);
+        let makes_sense = layout.slot_bytes <= SLOT_BYTES_MAX
+            && layout.slots_per_chunk != 0
+            && slots <= SLOTS_MAX
+            && are_inside;
+        let turn = |carrier: &CarrierRecord| (carrier.current_tid, carrier.turn_since_ns);
+        makes_sense.then(|| Table {
+            memory: target.memory,
+            layout,
+            started_ns: target.started_ns,
+            carriers: HashMap::new(),
+            turns: target.carriers.iter().map(turn).collect(),
+        })
+    }
+
+    /// Calls `each` with every slot that isn't free.
+    pub(crate) fn for_each(&mut self, mut each: impl FnMut(Slot)) {
+        let layout = self.layout;
+        let most = layout.chunk_count * layout.slots_per_chunk;
+        let used = self.memory.word(layout.used).unwrap_or(0).min(most);
+        let slot_bytes = layout.slot_bytes as usize;
+        // A piece of a chunk at a time.
+        const PIECE: u64 = 64;
+        let mut bytes = vec![0; PIECE as usize * slot_bytes];
+        let mut index = 0;
+        while index < used {
+            let within = index % layout.slots_per_chunk;
+            let count = PIECE.min(layout.slots_per_chunk - within).min(used - index);
+            let chunk = layout
+                .chunks
+                .wrapping_add(index / layout.slots_per_chunk * 8);
+            let chunk = self.memory.word(chunk).unwrap_or(0);
+            let from = chunk.wrapping_add(within * layout.slot_bytes);
+            let piece = &mut bytes[..count as usize * slot_bytes];
+            let got = match chunk {
+                0 => 0,
+                _ => self.memory.read(from, piece),
+            };
+            for (number, slot) in piece[..got].chunks_exact(slot_bytes).enumerate() {
+                let address = from.wrapping_add(number as u64 * layout.slot_bytes);
+                if let Some(slot) = self.parse(address, slot) {
+                    each(slot);
+                }
+            }
+            index += count;
+        }
+    }
+
+    /// Reads a slot again; `None` if it is free by now.
+    pub(crate) fn again(&mut self, slot: &Slot) -> Option<Slot> {
+        let mut bytes = vec![0; self.layout.slot_bytes as usize];
+        self.memory.read_all(slot.address, &mut bytes)?;
+        self.parse(slot.address, &bytes)
+    }
+
+    fn parse(&mut self, address: u64, slot: &[u8]) -> Option<Slot> {
+        let at = &self.layout.thread;
+        let word = |at: u32| {
+            let bytes = slot.get(at as usize..)?.first_chunk()?;
+            Some(u64::from_le_bytes(*bytes))
+        };
+        let half = |at: u32| {
+            let bytes = slot.get(at as usize..)?.first_chunk()?;
+            Some(u32::from_le_bytes(*bytes))
+        };
+        let life = half(at.life)?;
+        if life == Layout::LIFE_FREE {
+            return None;
+        }
+        let is_on_cpu = half(at.on_cpu)? != 0;
+        let claim = half(at.claim)?;
+        let is_waiting = matches!(claim, Layout::CLAIM_WAITING | Layout::CLAIM_QUEUED);
+        let state = match () {
+            () if life == Layout::LIFE_EXITING => ThreadState::EXITING,
+            () if is_on_cpu => ThreadState::RUNNING,
+            () if is_waiting => ThreadState::WAITING,
+            () => ThreadState::RUNNABLE,
+        };
+        let if_waiting = |value: u64| match state {
+            ThreadState::WAITING => value,
+            _ => 0,
+        };
+        let tid = half(at.tid)?;
+        let mut flags = ThreadFlags::default();
+        if word(at.bound)? != 0 {
+            flags = flags.union(ThreadFlags::BOUND);
+        }
+        if address == self.layout.main {
+            flags = flags.union(ThreadFlags::MAIN);
+        }
+        let engine = half(at.engine)?;
+        let carrier = word(at.carrier)?;
+        let record = ThreadRecord {
+            tid,
+            carrier: self.carrier(carrier),
+            state,
+            wait_kind: WaitKind(if_waiting(half(at.wait_kind)?.into()) as u32),
+            wait_arg: if_waiting(word(at.wait_arg)?),
+            since_ns: match state {
+                ThreadState::WAITING => word(at.since_ns)?.max(self.started_ns),
+                ThreadState::RUNNABLE => word(at.ready_ns)? & !self.layout.ready_flags,
+                ThreadState::RUNNING => self.turns.get(&tid).copied().unwrap_or(0),
+                _ => 0,
+            },
+            deadline_ns: if_waiting(word(at.deadline_ns)?),
+            active: word(at.switches)?,
+            steal: word(at.steal)?,
+            preempt: word(at.preempt)?,
+            park: word(at.park)?,
+            name: *slot.get(at.name as usize..)?.first_chunk()?,
+            flags,
+            group: match engine {
+                0 => half(at.group)?,
+                engine => engine,
+            },
+            ..ThreadRecord::default()
+        };
+        Some(Slot {
+            address,
+            record,
+            is_on_cpu,
+            context: word(at.context)?,
+            save_area: word(at.save_area)?,
+            carrier,
+        })
+    }
+
+    fn carrier(&mut self, address: u64) -> u32 {
+        /// The most carriers that are remembered.
+        const CARRIERS_MAX: usize = 1 << 16;
+        if address == 0 {
+            return NO_CARRIER;
+        }
+        if let Some(&id) = self.carriers.get(&address) {
+            return id;
+        }
+        let id = self
+            .memory
+            .half(address.wrapping_add(self.layout.carrier_id));
+        let id = id.unwrap_or(NO_CARRIER);
+        if self.carriers.len() < CARRIERS_MAX {
+            self.carriers.insert(address, id);
+        }
+        id
+    }
+}

@@ -1,0 +1,189 @@
+//! The frames of a stack, from the inside out.
+//!
+//! Frames that the unwind tables give are exact, if all registers are that the tables use: a
+//! register that isn't known stays unknown until a frame restores it. Where no table covers the
+//! code, or an unknown register is needed, the next frame is *guessed*: the nearest word on the
+//! stack that an executed call can have left there. All frames found through a guess are marked.
+
+use std::collections::HashMap;
+
+use crate::memory::{Memory, Pages};
+use crate::modules::Modules;
+use crate::rules::{RBP, RIP, RSP, Registers, Rules};
+
+/// The most frames of one stack.
+pub const FRAMES_MAX: usize = 1024;
+/// How far a guess looks, in bytes.
+const GUESS: u64 = 4096;
+/// The most guesses of one stack: a stack of rubbish must not take long.
+const GUESSES_MAX: usize = 64;
+/// The most answers of [`Unwinder::follows_call`] that are kept.
+const CALLS_MAX: usize = 1 << 18;
+
+/// One call that hasn't returned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Frame {
+    /// The address at which it goes on.
+    pub address: u64,
+    /// True if it waits for a call to return: the call's instruction ends at the address.
+    pub is_return: bool,
+    /// True if it is the end of a signal handler's call: the next frame was interrupted.
+    pub is_signal: bool,
+    /// True if this frame, or one further in, was guessed.
+    pub is_guessed: bool,
+}
+
+impl Frame {
+    /// Returns an address inside the instruction that the frame is at, for its line and rules. A
+    /// call may be a function's last instruction: it returns to the next function.
+    pub fn inside(&self) -> u64 {
+        self.address.wrapping_sub(u64::from(self.is_return))
+    }
+}
+
+/// Why a stack ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum End {
+    /// The tables say that the function has no caller.
+    Outermost,
+    /// No further frame was found.
+    Lost,
+    /// There are more than [`FRAMES_MAX`].
+    TooDeep,
+}
+
+/// What a process's stacks are unwound with.
+pub(crate) struct Unwinder<'a> {
+    memory: &'a dyn Memory,
+    modules: &'a Modules,
+    rules: Rules,
+    calls: HashMap<u64, bool>,
+}
+
+impl<'a> Unwinder<'a> {
+    pub(crate) fn new(memory: &'a dyn Memory, modules: &'a Modules) -> Unwinder<'a> {
+        Unwinder {
+            memory,
+            modules,
+            rules: Rules::default(),
+            calls: HashMap::new(),
+        }
+    }
+
+    /// Finds the frames of code with these registers. The stack is read through `pages`.
+    pub(crate) fn frames(
+        &mut self,
+        registers: Registers,
+        pages: &mut Pages<'_>,
+    ) -> (Vec<Frame>, End) {
+        let mut frames = Vec::new();
+        let mut registers = registers;
+        let mut guesses = 0;
+        let Some(address) = registers[RIP] else {
+            return (frames, End::Lost);
+        };
+        let mut frame = Frame {
+            address,
+            is_return: false,
+            is_signal: false,
+            is_guessed: false,
+        };
+        while frames.len() < FRAMES_MAX {
+            let row = self.rules.at(frame.inside(), self.modules, self.memory);
+            let is_interrupted = row.as_ref().is_some_and(|row| row.is_signal_frame);
+            frame.is_signal = is_interrupted;
+            frames.push(frame);
+            if row.as_ref().is_some_and(|row| row.is_outermost) {
+                return (frames, End::Outermost);
+            }
+            let known = row.and_then(|row| row.caller(&registers, &mut |at| pages.word(at)));
+            let known = known.filter(|next| self.goes_on(&registers, next, is_interrupted));
+            let (next, is_guess) = match known {
+                Some(next) => (next, false),
+                None if guesses == GUESSES_MAX => return (frames, End::Lost),
+                None => match self.guess(&registers, pages) {
+                    Some(next) => (next, true),
+                    None => return (frames, End::Lost),
+                },
+            };
+            frame = Frame {
+                address: next[RIP].unwrap_or(0),
+                is_return: is_guess || !is_interrupted,
+                is_signal: false,
+                is_guessed: frame.is_guessed || is_guess,
+            };
+            guesses += usize::from(is_guess);
+            registers = next;
+        }
+        (frames, End::TooDeep)
+    }
+
+    /// Returns true if these can be the caller's registers: in code, and further up on the same
+    /// stack, unless a signal came in between: its handler may have another stack.
+    fn goes_on(&self, registers: &Registers, next: &Registers, is_interrupted: bool) -> bool {
+        let (Some(address), Some(to)) = (next[RIP], next[RSP]) else {
+            return false;
+        };
+        let is_above = registers[RSP].is_none_or(|from| to > from);
+        let inside = address.wrapping_sub(u64::from(!is_interrupted));
+        (is_interrupted || is_above) && self.modules.is_code(inside)
+    }
+
+    /// Guesses the caller: the nearest word on the stack that a call can have left. A frame pointer
+    /// that was saved before it, and points further up, becomes known, too.
+    fn guess(&mut self, registers: &Registers, pages: &mut Pages<'_>) -> Option<Registers> {
+        let from = registers[RSP]?.checked_next_multiple_of(8)?;
+        let mut slots = (from..from.saturating_add(GUESS)).step_by(8);
+        let (at, address) = slots.find_map(|at| {
+            let address = pages.word(at)?;
+            self.follows_call(address).then_some((at, address))
+        })?;
+        let saved = at.checked_sub(8).filter(|&below| below >= from);
+        let saved = saved.and_then(|below| pages.word(below));
+        let mut next: Registers = Default::default();
+        next[RBP] = saved.filter(|&up| up > at && up - at < 1 << 20);
+        next[RSP] = at.checked_add(8);
+        next[RIP] = Some(address);
+        Some(next)
+    }
+
+    /// Returns true if a call can have returned to the address: a call instruction ends before it.
+    fn follows_call(&mut self, address: u64) -> bool {
+        if !self.modules.is_code(address.wrapping_sub(1)) {
+            return false;
+        }
+        if let Some(&follows) = self.calls.get(&address) {
+            return follows;
+        }
+        if self.calls.len() == CALLS_MAX {
+            self.calls.clear();
+        }
+        let mut bytes = [0; 7];
+        let read = self.memory.read_all(address.wrapping_sub(7), &mut bytes);
+        let follows = read.is_some() && is_call(&bytes);
+        self.calls.insert(address, follows);
+        follows
+    }
+}
+
+/// Returns true if a call ends the bytes: a relative one; or one through a register or memory,
+/// `ff /2` in its lengths.
+fn is_call(bytes: &[u8; 7]) -> bool {
+    let indirect = |length: usize| bytes[7 - length] == 0xff && bytes[8 - length] & 0x38 == 0x10;
+    bytes[2] == 0xe8 || [2, 3, 4, 6, 7].into_iter().any(indirect)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn calls_are_told_from_other_instructions() {
+        assert!(is_call(&[0x90, 0x90, 0xe8, 1, 2, 3, 4]));
+        assert!(is_call(&[0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xd0])); // call rax
+        assert!(is_call(&[0x90, 0xff, 0x15, 1, 2, 3, 4])); // call [rip + x]
+        assert!(is_call(&[0x90, 0x90, 0x90, 0x90, 0x41, 0xff, 0xd4])); // call r12
+        assert!(!is_call(&[0x90; 7]));
+        assert!(!is_call(&[0x90, 0x90, 0x90, 0x90, 0x90, 0xff, 0xe0])); // jmp rax
+    }
+}
