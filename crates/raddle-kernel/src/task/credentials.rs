@@ -319,8 +319,8 @@ pub extern "C" fn prctl(frame: &Frame) -> Outcome {
             let word = Carrier::current().thread().clear_tid.get();
             Outcome::of(frame.user(1).put(word).err().unwrap_or(0))
         }
-        // SAFETY: the program's own call, which asks about or changes nothing but a value.
         prctl::PR_SET_PDEATHSIG | prctl::PR_GET_PDEATHSIG => {
+            // SAFETY: the program's own call, which asks about or changes nothing but a value.
             Outcome::of(unsafe { ENGINE.roster.on_first(nr, args) })
         }
         prctl::PR_SET_TIMERSLACK => scheduling::set_slack(frame).unwrap_or_else(|_| fatal::abort()),
