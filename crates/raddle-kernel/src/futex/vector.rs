@@ -6,7 +6,7 @@
 //! so no wake-up is lost.
 //!
 //! If some word is shared, a helper waits in the kernel, for the private ones too: meanwhile
-//! private wakes look there as well ([`kernel_waits`]). The count is raised before the kernel
+//! private wakes look there as well ([`crate::words`]). The count is raised before the kernel
 //! compares the words, and read behind the waker's fence.
 
 use crate::clocks::deadlines::absolute_deadline;

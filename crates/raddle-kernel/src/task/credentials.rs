@@ -110,8 +110,8 @@ pub extern "C" fn on_own_kernel_thread(_: &Frame) -> Outcome {
     }
 }
 
-/// `unshare(2)`: as [`alone`]. A thread with a table of descriptors of its own doesn't use the
-/// table of rows any more.
+/// `unshare(2)`: as [`on_own_kernel_thread`]. A thread with a table of descriptors of its own
+/// doesn't use the table of rows any more.
 pub extern "C" fn unshare(frame: &Frame) -> Outcome {
     const CLONE_FILES: u64 = nr::CLONE_FILES as u64;
     let outcome = on_own_kernel_thread(frame);

@@ -9,7 +9,7 @@
 //! the boundary's entries: the kernel maps the child's text at its execution, 64 KiB at a time.
 //!
 //! `vfork` and `posix_spawn` share memory with the child until it execs: the child's GS base then
-//! points at [`RAW`], a carrier on which every call passes, so that it can't touch the parent's
+//! points at [`raw`], a carrier on which every call passes, so that it can't touch the parent's
 //! engine; the parent's carrier sleeps in the kernel meanwhile.
 
 use crate::frame::{Frame, Outcome};
