@@ -99,11 +99,9 @@ fn write_threads(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let header = snapshot.header();
-    if let Some(taken) = facts.stacks {
-        return write_stacks(facts, taken, snapshot, out);
-    }
-    match &facts.usage {
-        Some(usage) => write_rows(&[Align::Left; 13], out, || {
+    match (&facts.usage, facts.stacks) {
+        (_, Some(taken)) => write_stacks(facts, taken, snapshot, out)?,
+        (Some(usage), None) => write_rows(&[Align::Left; 13], out, || {
             let sorted = usage.sorted(snapshot);
             let with_usage = |record: ThreadRecord| {
                 let mut cells = thread(&record, header.now_ns);
@@ -113,7 +111,7 @@ fn write_threads(
             };
             sorted.into_iter().map(with_usage)
         })?,
-        None => write_rows(&[Align::Left; 12], out, || {
+        (None, None) => write_rows(&[Align::Left; 12], out, || {
             snapshot
                 .threads()
                 .map(|record| thread(&record, header.now_ns))
