@@ -197,7 +197,7 @@ Examples:
 The process goes on while its stacks are read. A frame is marked as guessed where no unwind table
 says how it was called. docs/observability.md has examples, and docs/dump.schema.json the fields of
 the JSON document.")]
-pub struct DumpArguments {
+pub(crate) struct DumpArguments {
     /// The process, started by `raddle run`
     #[arg(value_parser = parse_pid)]
     pub pid: u32,

@@ -31,7 +31,7 @@ use filter::Filter;
 use stacks::Taken;
 use usage::Usage;
 
-pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
+pub(crate) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     let chosen = &arguments.stacks;
     let filter = Filter {
         tids: chosen.tid.clone(),
@@ -39,9 +39,10 @@ pub fn run(arguments: &DumpArguments) -> Result<ExitCode> {
         states: chosen.state.iter().map(|state| state.code()).collect(),
     };
     let has_stacks = !(chosen.no_stacks || arguments.stats || arguments.cpu);
-    let taken = match has_stacks {
-        true => Some(stacks::take(arguments.pid, &filter)?),
-        false => None,
+    let taken = if has_stacks {
+        Some(stacks::take(arguments.pid, &filter)?)
+    } else {
+        None
     };
     match taken {
         Some(Ok(taken)) => show_stacks(arguments, taken),
@@ -127,20 +128,19 @@ fn show(is_json: bool, facts: &Facts<'_>, snapshot: &Snapshot<'_>) -> Result<()>
         eprintln!("raddle: {missing}");
     }
     let mut out = io::BufWriter::new(io::stdout().lock());
-    match is_json {
-        true => {
-            let document = document::Document::new(facts, snapshot);
-            serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
-            writeln!(out)?;
-        }
-        false => lines::write(facts, snapshot, &mut out)?,
+    if is_json {
+        let document = document::Document::new(facts, snapshot);
+        serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        lines::write(facts, snapshot, &mut out)?
     }
     out.flush()?;
     Ok(())
 }
 
 /// Facts that are shown beside a snapshot.
-pub struct Facts<'a> {
+pub(crate) struct Facts<'a> {
     pid: u32,
     statistics: Option<Statistics>,
     usage: Option<Usage>,
@@ -153,7 +153,7 @@ pub struct Facts<'a> {
 }
 
 /// How stacks are shown.
-pub struct Shown {
+pub(crate) struct Shown {
     /// Equal stacks once; `None` for as many threads ask for it.
     grouped: Option<bool>,
     all_frames: bool,

@@ -4,7 +4,7 @@ use clap::{Args, ValueEnum};
 use raddle_inspect::ThreadState;
 
 #[derive(Args)]
-pub struct StackArguments {
+pub(crate) struct StackArguments {
     /// Fails if the stacks can't be read; they are shown by default if they can
     #[arg(long, conflicts_with_all = ["no_stacks", "stats", "cpu"])]
     pub stacks: bool,
@@ -41,7 +41,7 @@ pub struct StackArguments {
 
 /// A thread's state, as `raddle dump` prints it.
 #[derive(Clone, Copy, ValueEnum)]
-pub enum State {
+pub(crate) enum State {
     Running,
     Runnable,
     Waiting,
@@ -49,7 +49,7 @@ pub enum State {
 }
 
 impl State {
-    pub fn code(self) -> ThreadState {
+    pub(crate) fn code(self) -> ThreadState {
         match self {
             State::Running => ThreadState::RUNNING,
             State::Runnable => ThreadState::RUNNABLE,

@@ -26,12 +26,12 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const SNAPSHOT_BYTES_MAX: usize = 2 << 30;
 
 /// Sends a request, and returns the answer.
-pub fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
+pub(super) fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
     open(pid, request).map(|(answer, _)| answer)
 }
 
 /// As [`ask`]; returns the connection, too: with it ends what the process grants for its time.
-pub fn open(pid: u32, request: &Request) -> Result<(Vec<u8>, UnixStream), Failure> {
+pub(super) fn open(pid: u32, request: &Request) -> Result<(Vec<u8>, UnixStream), Failure> {
     let process = Process::find(pid)?;
     let mut stream = connect(&process).map_err(|_| process.explain_silence())?;
     check_peer(&stream, &process)?;
@@ -143,8 +143,9 @@ fn read(mut stream: impl Read, extra: usize, is_optional: bool) -> io::Result<Ve
     let rest = total + extra - bytes.len();
     // `take` and not a buffer of the announced size: an announcement must not cause an allocation.
     let read = stream.take(rest as u64).read_to_end(&mut bytes)?;
-    match read == rest || is_optional && read == rest - extra {
-        true => Ok(bytes),
-        false => Err(io::ErrorKind::UnexpectedEof.into()),
+    if read == rest || is_optional && read == rest - extra {
+        Ok(bytes)
+    } else {
+        Err(io::ErrorKind::UnexpectedEof.into())
     }
 }

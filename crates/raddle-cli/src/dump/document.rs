@@ -156,7 +156,7 @@ struct Counters {
 }
 
 impl Document {
-    pub fn new(facts: &Facts<'_>, snapshot: &Snapshot<'_>) -> Document {
+    pub(super) fn new(facts: &Facts<'_>, snapshot: &Snapshot<'_>) -> Document {
         let (pid, statistics) = (facts.pid, facts.statistics.as_ref());
         let sitting = |(tid, sitting): &(u32, pins::Sitting)| Sitting {
             tid: *tid,

@@ -4,7 +4,7 @@ use raddle_inspect::{Header, Snapshot, ThreadRecord, ThreadState, Wire};
 
 /// Threads by id, name and state; an empty list picks all.
 #[derive(Clone, Debug, Default)]
-pub struct Filter {
+pub(super) struct Filter {
     pub tids: Vec<u32>,
     pub names: Vec<String>,
     pub states: Vec<ThreadState>,
@@ -12,11 +12,11 @@ pub struct Filter {
 
 impl Filter {
     /// Returns true if it picks every thread.
-    pub fn is_open(&self) -> bool {
+    pub(super) fn is_open(&self) -> bool {
         self.tids.is_empty() && self.names.is_empty() && self.states.is_empty()
     }
 
-    pub fn picks(&self, record: &ThreadRecord) -> bool {
+    pub(super) fn picks(&self, record: &ThreadRecord) -> bool {
         let is_name = |glob: &String| matches_glob(glob.as_bytes(), record.name_bytes());
         (self.tids.is_empty() || self.tids.contains(&record.tid))
             && (self.names.is_empty() || self.names.iter().any(is_name))
@@ -24,7 +24,7 @@ impl Filter {
     }
 
     /// Returns a snapshot with those of its threads that are picked.
-    pub fn apply(&self, snapshot: &Snapshot<'_>) -> Vec<u8> {
+    pub(super) fn apply(&self, snapshot: &Snapshot<'_>) -> Vec<u8> {
         let picked: Vec<_> = snapshot
             .threads()
             .filter(|record| self.picks(record))
@@ -34,7 +34,7 @@ impl Filter {
 }
 
 /// Returns a snapshot like this one, with other threads.
-pub fn rebuild(
+pub(super) fn rebuild(
     snapshot: &Snapshot<'_>,
     threads: impl ExactSizeIterator<Item = ThreadRecord>,
 ) -> Vec<u8> {

@@ -12,22 +12,23 @@ use super::lines::{count, quoted, seconds, wait};
 use super::stacks::{NamedStack, Taken, doing, lines, shown};
 
 /// The most threads that are shown one by one by default.
-pub const UNGROUPED_MAX: usize = 64;
+pub(super) const UNGROUPED_MAX: usize = 64;
 /// The most names, and ids, that are shown of a group.
 const LISTED_MAX: usize = 4;
 
 /// Writes a line that begins a thread or a group.
-pub fn headline(shown: &Shown, text: &str, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn headline(shown: &Shown, text: &str, out: &mut impl Write) -> io::Result<()> {
     const BOLD: &str = "\x1b[1m";
     const PLAIN: &str = "\x1b[0m";
-    match shown.colour {
-        true => writeln!(out, "{BOLD}{text}{PLAIN}"),
-        false => writeln!(out, "{text}"),
+    if shown.colour {
+        writeln!(out, "{BOLD}{text}{PLAIN}")
+    } else {
+        writeln!(out, "{text}")
     }
 }
 
 /// Writes the frames of a thread, or why there are none.
-pub fn write_stack(
+pub(super) fn write_stack(
     how: &Shown,
     taken: &Taken,
     captured: &Captured,
@@ -45,9 +46,10 @@ pub fn write_stack(
 /// Returns the lines of a stack. A line that follows itself is written once, with the number.
 fn text(how: &Shown, stack: &NamedStack) -> String {
     let all = how.all_frames;
-    let frames = match all {
-        true => stack.frames.iter().collect(),
-        false => shown(stack),
+    let frames = if all {
+        stack.frames.iter().collect()
+    } else {
+        shown(stack)
     };
     let mut text = String::new();
     let mut lines = frames.iter().flat_map(|frame| lines(frame, all)).peekable();
@@ -76,7 +78,12 @@ struct Key {
 
 /// Writes equal stacks once, with the number, the names and some ids of their threads. Stacks are
 /// equal if their lines are: the way through the runtime doesn't count, unless it is shown.
-pub fn write(how: &Shown, taken: &Taken, now_ns: u64, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn write(
+    how: &Shown,
+    taken: &Taken,
+    now_ns: u64,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let mut numbers: HashMap<String, usize> = HashMap::new();
     let mut texts = Vec::new();
     for stack in &taken.stacks {
@@ -136,9 +143,10 @@ fn summary(group: &[&Captured], now_ns: u64) -> String {
             let place = |it: &Captured| (it.record.wait_arg, it.record.deadline_ns);
             place(it) == place(first)
         };
-        text += &match group.iter().all(same) {
-            true => format!(" {}", wait(&first.record, now_ns)),
-            false => format!(" {}", first.record.wait_kind.word()),
+        text += &if group.iter().all(same) {
+            format!(" {}", wait(&first.record, now_ns))
+        } else {
+            format!(" {}", first.record.wait_kind.word())
         };
     }
     if let Some(doing) = doing(first.kind) {
@@ -147,9 +155,10 @@ fn summary(group: &[&Captured], now_ns: u64) -> String {
     if first.record.since_ns != 0 {
         let [longest, shortest] =
             [first, last].map(|it| seconds(now_ns.saturating_sub(since_ns(it, now_ns))));
-        text += &match longest == shortest {
-            true => format!(", for {longest}"),
-            false => format!(", for {shortest} to {longest}"),
+        text += &if longest == shortest {
+            format!(", for {longest}")
+        } else {
+            format!(", for {shortest} to {longest}")
         };
     }
     for captured in group.iter().take(LISTED_MAX) {

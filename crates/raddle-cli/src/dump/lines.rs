@@ -17,7 +17,11 @@ pub(super) fn has_alarms(header: &Header) -> bool {
     header.flags & Header::ALARMS != 0
 }
 
-pub fn write(facts: &Facts<'_>, snapshot: &Snapshot<'_>, out: &mut impl Write) -> io::Result<()> {
+pub(super) fn write(
+    facts: &Facts<'_>,
+    snapshot: &Snapshot<'_>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let pid = facts.pid;
     let header = snapshot.header();
     let up_ns = header.now_ns.saturating_sub(header.started_ns);
@@ -270,7 +274,7 @@ fn counters([active, steal, steal_fail, preempt, park]: [u64; 5]) -> [String; 5]
 }
 
 /// `futex 0x7f00dead, 0.250s left`, `fd_read 7`, `-`.
-pub fn wait(record: &ThreadRecord, now_ns: u64) -> String {
+pub(super) fn wait(record: &ThreadRecord, now_ns: u64) -> String {
     let kind = record.wait_kind;
     let mut text = match kind {
         WaitKind::NONE => return "-".into(),
@@ -338,16 +342,16 @@ fn percentiles(what: &str, histogram: &Histogram) -> String {
     line
 }
 
-pub fn seconds(nanoseconds: u64) -> String {
+pub(super) fn seconds(nanoseconds: u64) -> String {
     format!("{:.3}s", nanoseconds as f64 / 1e9)
 }
 
-pub fn count(number: u64, noun: &str) -> String {
+pub(super) fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
 /// Quotes a thread's name, which is the program's choice: the terminal must not interpret it.
-pub fn quoted(name: &[u8]) -> String {
+pub(super) fn quoted(name: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(name))
 }
 

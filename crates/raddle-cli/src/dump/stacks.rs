@@ -15,7 +15,7 @@ use super::filter::{Filter, rebuild};
 use super::understand;
 
 /// The stacks, and what was read with them.
-pub struct Taken {
+pub(super) struct Taken {
     /// A snapshot with the threads that the filter picks.
     pub snapshot: Vec<u8>,
     pub threads: HashMap<u32, Captured>,
@@ -23,12 +23,12 @@ pub struct Taken {
 }
 
 /// A stack with the names of its frames.
-pub struct NamedStack {
+pub(super) struct NamedStack {
     pub stack: Stack,
     pub frames: Vec<NamedFrame>,
 }
 
-pub struct NamedFrame {
+pub(super) struct NamedFrame {
     pub frame: Frame,
     pub named: Rc<Named>,
     /// True if the frame is the runtime's own code.
@@ -37,13 +37,13 @@ pub struct NamedFrame {
 
 impl Taken {
     /// Returns a thread's stack.
-    pub fn stack(&self, captured: &Captured) -> Option<&NamedStack> {
+    pub(super) fn stack(&self, captured: &Captured) -> Option<&NamedStack> {
         self.stacks.get(captured.stack? as usize)
     }
 }
 
 /// Reads the stacks; the inner error is why they can't be had, and the cure.
-pub fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {
+pub(super) fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {
     let (answer, connection) = connect::open(pid, &Request::new(RequestKind::LAYOUT, 1))?;
     let snapshot = understand(pid, &answer)?;
     let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
@@ -129,7 +129,7 @@ fn named(
 /// Returns the frames that a reader wants: without the runtime's own, except the one by which the
 /// program called the runtime, if that is a function that the program knows, and the marks of
 /// signals.
-pub fn shown(stack: &NamedStack) -> Vec<&NamedFrame> {
+pub(super) fn shown(stack: &NamedStack) -> Vec<&NamedFrame> {
     let frames = &stack.frames;
     let inner = frames.iter().take_while(|frame| frame.is_runtime).count();
     let is_known = |frame: &NamedFrame| {
@@ -143,18 +143,20 @@ pub fn shown(stack: &NamedStack) -> Vec<&NamedFrame> {
     };
     let all = frames.iter().enumerate();
     let shown: Vec<_> = all.filter(is_shown).map(|(_, frame)| frame).collect();
-    match shown.is_empty() {
-        true => frames.iter().collect(),
-        false => shown,
+    if shown.is_empty() {
+        frames.iter().collect()
+    } else {
+        shown
     }
 }
 
 /// Returns the lines of a frame, the innermost inlined function first. Of the runtime's frames only
 /// the function itself is shown, unless all are.
-pub fn lines(frame: &NamedFrame, all: bool) -> Vec<String> {
-    let guessed = match frame.frame.is_guessed {
-        true => " (guessed)",
-        false => "",
+pub(super) fn lines(frame: &NamedFrame, all: bool) -> Vec<String> {
+    let guessed = if frame.frame.is_guessed {
+        " (guessed)"
+    } else {
+        ""
     };
     if frame.frame.is_signal && !all {
         return vec![format!("<signal handler called>{guessed}")];
@@ -175,16 +177,18 @@ pub fn lines(frame: &NamedFrame, all: bool) -> Vec<String> {
             (_, _, Some(module)) => format!("  {module}"),
             _ => String::new(),
         };
-        let inlined = match function.is_inlined {
-            true => " (inlined)",
-            false => "",
+        let inlined = if function.is_inlined {
+            " (inlined)"
+        } else {
+            ""
         };
         format!("{}{at}{inlined}{guessed}", plain(&function.name))
     };
     let own = named.functions.len() - 1;
-    match frame.is_runtime && !all {
-        true => vec![format!("{}{guessed}", plain(&named.functions[own].name))],
-        false => named.functions.iter().map(line).collect(),
+    if frame.is_runtime && !all {
+        vec![format!("{}{guessed}", plain(&named.functions[own].name))]
+    } else {
+        named.functions.iter().map(line).collect()
     }
 }
 
@@ -198,7 +202,7 @@ fn plain(name: &str) -> String {
 }
 
 /// Returns what a thread does beside waiting.
-pub fn doing(kind: Kind) -> Option<String> {
+pub(super) fn doing(kind: Kind) -> Option<String> {
     match kind {
         Kind::InKernel(Some(call)) => Some(format!("in system call {call}")),
         Kind::InKernel(None) => Some("in a page fault, or stopped".into()),

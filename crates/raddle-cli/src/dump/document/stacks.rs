@@ -7,7 +7,7 @@ use crate::dump::stacks::{NamedFrame, NamedStack, Taken};
 
 /// What is known of a thread's stack.
 #[derive(Serialize)]
-pub struct OwnStack {
+pub(super) struct OwnStack {
     /// Its position in the list of stacks; `null` if the thread has none.
     stack: Option<u32>,
     stack_kind: &'static str,
@@ -16,7 +16,7 @@ pub struct OwnStack {
 }
 
 impl OwnStack {
-    pub fn of(taken: &Taken, tid: u32) -> Option<OwnStack> {
+    pub(super) fn of(taken: &Taken, tid: u32) -> Option<OwnStack> {
         let captured = taken.threads.get(&tid)?;
         Some(OwnStack {
             stack: captured.stack,
@@ -28,7 +28,7 @@ impl OwnStack {
 
 /// A stack, which many threads may have.
 #[derive(Serialize)]
-pub struct Stack {
+pub(super) struct Stack {
     /// From the inside out.
     frames: Vec<Frame>,
     /// The number of frames that are guessed.
@@ -64,7 +64,7 @@ struct Function {
 }
 
 impl Stack {
-    pub fn new(stack: &NamedStack) -> Stack {
+    pub(super) fn new(stack: &NamedStack) -> Stack {
         Stack {
             frames: stack.frames.iter().map(Frame::new).collect(),
             guessed: stack.stack.guessed(),
