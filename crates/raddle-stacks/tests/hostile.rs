@@ -89,7 +89,7 @@ fn layout(code: CodePlaces) -> Layout {
             carrier: 96,
             bound: 104,
             save_area: 112,
-            side: 120,
+            engine: 120,
             group: 124,
             name: 128,
         },

@@ -495,9 +495,10 @@ fn refuse_reading(command: &mut Command) {
             libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
                 && libc::prctl(libc::PR_SET_SECCOMP, 2, &raw const program) == 0
         };
-        match done {
-            true => Ok(()),
-            false => Err(std::io::Error::last_os_error()),
+        if done {
+            Ok(())
+        } else {
+            Err(std::io::Error::last_os_error())
         }
     };
     // SAFETY: the closure makes system calls only.
