@@ -236,7 +236,7 @@ impl Camera<'_> {
         let at = word(1)?;
         if at == self.target.layout.code.child_start {
             /// Where `raddle_arch::ChildRegisters` has rbx, rbp, r12 to r15, and the stub.
-            const KEPT: [(usize, u64); 7] = [
+            const SAVED: [(usize, u64); 7] = [
                 (RBX, 6),
                 (RBP, 7),
                 (12, 8),
@@ -245,7 +245,7 @@ impl Camera<'_> {
                 (15, 11),
                 (RIP, 12),
             ];
-            for (register, number) in KEPT {
+            for (register, number) in SAVED {
                 registers[register] = Some(word(2 + number)?);
             }
             registers[RSP] = context.checked_add((2 + 13) * 8);

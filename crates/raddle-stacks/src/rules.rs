@@ -1,6 +1,6 @@
 //! What the unwind tables say of one instruction: where the caller's registers are.
 //!
-//! Rules are compiled once for each address and kept: ten thousand threads wait in a few places.
+//! Rules are compiled once for each address and rows: ten thousand threads wait in a few places.
 //!
 //! Formats: Linux Standard Base, "Exception Frames"; DWARF 5, 6.4; System V ABI, AMD64 supplement,
 //! 3.6.2.
@@ -30,8 +30,8 @@ const REGISTERS: usize = 17;
 const PRESERVED: [usize; 6] = [RBX, RBP, 12, 13, 14, 15];
 /// The most operations of an expression that are executed.
 const OPERATIONS_MAX: u32 = 1000;
-/// The most rules that are kept.
-const KEPT_MAX: usize = 1 << 18;
+/// The most rules that are rows.
+const ROWS_MAX: usize = 1 << 18;
 
 /// The registers of a frame, by their DWARF numbers, as far as they are known.
 pub(crate) type Registers = [Option<u64>; REGISTERS];
@@ -69,7 +69,7 @@ enum Rule {
 /// The rules of a process, as far as they were needed.
 #[derive(Default)]
 pub(crate) struct Rules {
-    kept: HashMap<u64, Option<Rc<Row>>>,
+    rows: HashMap<u64, Option<Rc<Row>>>,
 }
 
 impl Rules {
@@ -80,14 +80,14 @@ impl Rules {
         modules: &Modules,
         memory: &dyn Memory,
     ) -> Option<Rc<Row>> {
-        if let Some(row) = self.kept.get(&address) {
+        if let Some(row) = self.rows.get(&address) {
             return row.clone();
         }
-        if self.kept.len() == KEPT_MAX {
-            self.kept.clear();
+        if self.rows.len() == ROWS_MAX {
+            self.rows.clear();
         }
         let row = Row::find(address, modules, memory).map(Rc::new);
-        self.kept.insert(address, row.clone());
+        self.rows.insert(address, row.clone());
         row
     }
 }
