@@ -30,7 +30,7 @@ const REGISTERS: usize = 17;
 const PRESERVED: [usize; 6] = [RBX, RBP, 12, 13, 14, 15];
 /// The most operations of an expression that are executed.
 const OPERATIONS_MAX: u32 = 1000;
-/// The most rules that are rows.
+/// The most rows that are remembered.
 const ROWS_MAX: usize = 1 << 18;
 
 /// The registers of a frame, by their DWARF numbers, as far as they are known.
