@@ -456,9 +456,10 @@ extern "C" fn open_first(_: usize, stack: *mut u8) -> ! {
         raddle_arch::set_gs_base(0);
         kthread::accept_only(&[PREEMPT]);
     }
-    match is_err(open_event(roster::own_tid(), NO_GROUP)) {
-        true => PROCESS.alarms.permit(false),
-        false => PROCESS.alarms.ready.store(1, Ordering::Release),
+    if is_err(open_event(roster::own_tid(), NO_GROUP)) {
+        PROCESS.alarms.permit(false)
+    } else {
+        PROCESS.alarms.ready.store(1, Ordering::Release)
     }
     PROCESS.roster.leave();
     // SAFETY: it has left the roster, so no signal is sent to it any more; the stack is its own.

@@ -126,9 +126,10 @@ pub(crate) fn thread_ended(carrier: &Carrier, own: *mut Carrier) {
 /// or the binder takes it back.
 pub(crate) fn take_own(thread: &Thread) -> *mut Carrier {
     let left = thread.away_from.load(Ordering::Relaxed); // the thread's own to change
-    let bound = match thread.bound.load(Ordering::SeqCst).is_null() {
-        true => null_mut(),
-        false => thread.bound.swap(null_mut(), Ordering::SeqCst),
+    let bound = if thread.bound.load(Ordering::SeqCst).is_null() {
+        null_mut()
+    } else {
+        thread.bound.swap(null_mut(), Ordering::SeqCst)
     };
     if bound.is_null() {
         return left;

@@ -500,9 +500,10 @@ impl Carrier {
     /// left out.
     pub(crate) fn take_forked_stacks(&self) -> [(*mut u8, usize); 2] {
         let stacks = self.take_stacks();
-        match self.left_out.take() {
-            true => [(null_mut(), 0); 2],
-            false => stacks,
+        if self.left_out.take() {
+            [(null_mut(), 0); 2]
+        } else {
+            stacks
         }
     }
 

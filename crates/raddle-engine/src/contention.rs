@@ -123,8 +123,5 @@ fn account_of(carrier: &Carrier) -> Account {
 /// The most extra carriers if no number of them was asked for: none if a number of carriers was
 /// asked for.
 pub(crate) const fn most_by_default(follows_cpus: bool) -> u32 {
-    match follows_cpus {
-        true => MOST_EXTRA,
-        false => 0,
-    }
+    if follows_cpus { MOST_EXTRA } else { 0 }
 }

@@ -99,9 +99,10 @@ pub(crate) fn runs(carrier: &Carrier, thread: &Thread) {
 fn count(carrier: &Carrier, thread: &Thread) {
     let carried = thread.ready_ns.load(Ordering::Relaxed);
     thread.ready_ns.store(0, Ordering::Relaxed);
-    let now_ns = match carrier.is_timed() {
-        true => carrier.now_ns.get(), // of this pick
-        false => clock::now_ns(),
+    let now_ns = if carrier.is_timed() {
+        carrier.now_ns.get() // of this pick
+    } else {
+        clock::now_ns()
     };
     let took_ns = now_ns.saturating_sub(carried & !(WOKEN | SAMPLE));
     let counts = &carrier.delays;

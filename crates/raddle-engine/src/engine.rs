@@ -123,9 +123,10 @@ impl Engine {
 
     /// Where its carriers find threads, those of bound threads apart.
     pub(crate) fn source(&self) -> Source {
-        match self.has_one_queue() {
-            true => Source::Engine,
-            false => Source::Own,
+        if self.has_one_queue() {
+            Source::Engine
+        } else {
+            Source::Own
         }
     }
 

@@ -358,9 +358,10 @@ fn earliest_ns() -> u64 {
 
 /// When a poller may have something to do: at once if threads wait for descriptors.
 pub(crate) fn polling_matters_ns() -> u64 {
-    match PROCESS.pump.has_waiters() || PROCESS.direct.is_used() {
-        true => 0,
-        false => earliest_ns(),
+    if PROCESS.pump.has_waiters() || PROCESS.direct.is_used() {
+        0
+    } else {
+        earliest_ns()
     }
 }
 

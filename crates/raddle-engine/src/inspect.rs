@@ -443,9 +443,10 @@ impl Answer {
         };
         let is_stats = request.kind == RequestKind::STATS;
         let is_layout = request.kind == RequestKind::LAYOUT;
-        let threads = match is_stats || is_layout {
-            true => 0,
-            false => PROCESS.threads.iter().count(),
+        let threads = if is_stats || is_layout {
+            0
+        } else {
+            PROCESS.threads.iter().count()
         };
         let room = size_of::<Header>()
             + MAX_CARRIERS * size_of::<CarrierRecord>()
@@ -490,9 +491,10 @@ impl Answer {
             wanted: u64::from(PROCESS.first().wanted()),
             extra: u64::from(PROCESS.first().extra()),
             quantum_ns: PROCESS.quantum_ns(),
-            flags: match PROCESS.alarms.are_permitted() {
-                true => Header::ALARMS,
-                false => 0,
+            flags: if PROCESS.alarms.are_permitted() {
+                Header::ALARMS
+            } else {
+                0
             },
             policy: PolicyKind(PROCESS.first().queue.kind() as u32),
             shares: shares(),

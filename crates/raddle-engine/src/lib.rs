@@ -49,7 +49,6 @@
 //! | [`clock`] | the vDSO clock |
 //! | [`cpus`] | how many carriers the machine allows |
 #![no_std]
-#![allow(clippy::match_bool, unreachable_pub)]
 
 pub mod accounting;
 mod alarms;

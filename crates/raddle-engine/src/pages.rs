@@ -216,12 +216,11 @@ impl Pages {
         let make = || {
             let mut queues = Queues::make(ENTRIES, COMPLETIONS, Rest::There).ok()?;
             // Finds out, too, whether a ring that can be made can be used.
-            match queues.can_wait_for(carrier.wake_word.as_ptr()) {
-                true => own.or_else(|| make_own(carrier)).map(|own| (own, queues)),
-                false => {
-                    queues.unmake();
-                    None
-                }
+            if queues.can_wait_for(carrier.wake_word.as_ptr()) {
+                own.or_else(|| make_own(carrier)).map(|own| (own, queues))
+            } else {
+                queues.unmake();
+                None
             }
         };
         let started = PROCESS.filters.unless_coming(carrier, make)?;

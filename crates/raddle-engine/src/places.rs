@@ -42,7 +42,7 @@ use raddle_sys::{err, errno, mem};
 unsafe impl Zeroed for Carrier {}
 
 /// The slots of carriers.
-pub struct Slots {
+pub(crate) struct Slots {
     /// How many were ever in use.
     committed: usize,
     /// Slots that were given back, linked through [`Carrier::next_free`]; 0 ends the list, else
@@ -119,9 +119,10 @@ impl Process {
     /// Gives a carrier's slot back; its kernel thread, if there is one, uses it no more.
     pub(crate) fn give_back(&self, carrier: &Carrier) {
         let mut slots = self.slots.lock();
-        let head = match carrier.is_listed.get() {
-            true => &mut slots.ended,
-            false => &mut slots.free,
+        let head = if carrier.is_listed.get() {
+            &mut slots.ended
+        } else {
+            &mut slots.free
         };
         carrier.next_free.set(*head);
         *head = carrier.id.get() + 1;
@@ -446,10 +447,7 @@ impl Engine {
         let tid = carrier.kernel_tid.load(Ordering::Relaxed);
         let is_seen = tid == PROCESS.pid.load(Ordering::Relaxed);
         let stays = is_seen || !self.is_first() || self.spares.len() <= KEPT;
-        let ns = match chaos::is_on() {
-            true => CHAOS_NS,
-            false => SPARE_NS,
-        };
+        let ns = if chaos::is_on() { CHAOS_NS } else { SPARE_NS };
         (!stays).then_some(ns)
     }
 

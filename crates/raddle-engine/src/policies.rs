@@ -98,9 +98,10 @@ impl Engine {
 
     /// The time, for a policy that goes by it.
     fn ordered_at_ns(&self) -> u64 {
-        match self.has_policy() {
-            true => clock::now_ns(),
-            false => 0,
+        if self.has_policy() {
+            clock::now_ns()
+        } else {
+            0
         }
     }
 

@@ -323,9 +323,10 @@ impl Process {
 
     #[cold]
     fn unpark_by_detour(&self, carrier: &Carrier, task: TaskRef) {
-        match Thread::of(task).is_woken_elsewhere() || !carrier.has_queue() {
-            true => self.inject(task),
-            false => timed::unpark(carrier, task),
+        if Thread::of(task).is_woken_elsewhere() || !carrier.has_queue() {
+            self.inject(task)
+        } else {
+            timed::unpark(carrier, task)
         }
     }
 
@@ -349,9 +350,12 @@ impl Process {
                 self.inject(task);
                 continue;
             };
-            let queue = |task| match calls {
-                true => own.engine().push_ring(own, task),
-                false => own.engine().push_quietly(own, task),
+            let queue = |task| {
+                if calls {
+                    own.engine().push_ring(own, task)
+                } else {
+                    own.engine().push_quietly(own, task)
+                }
             };
             if own.is_timed() {
                 let (_, _, now_ns) = *first.get_or_insert_with(|| (own, task, clock::now_ns()));
@@ -414,9 +418,10 @@ impl Process {
         let engine = self.first();
         let common = TaskList::new();
         while let Some(task) = posted.pop() {
-            match Thread::of(task).is_woken_elsewhere() || engine.has_one_queue() {
-                true => self.post(task),
-                false => common.push(task),
+            if Thread::of(task).is_woken_elsewhere() || engine.has_one_queue() {
+                self.post(task)
+            } else {
+                common.push(task)
             }
         }
         if !common.is_empty() {
@@ -428,9 +433,10 @@ impl Process {
     /// Queues the running thread of `carrier`, which makes room for others.
     pub(crate) fn push_preempted(&self, carrier: &Carrier, thread: &Thread, now_ns: u64) {
         let engine = thread.engine();
-        match engine.has_one_queue() || !core::ptr::eq(engine, carrier.engine()) {
-            true => engine.post(thread.task_ref(), Reason::Preempted),
-            false => timed::preempted(carrier, thread, now_ns),
+        if engine.has_one_queue() || !core::ptr::eq(engine, carrier.engine()) {
+            engine.post(thread.task_ref(), Reason::Preempted)
+        } else {
+            timed::preempted(carrier, thread, now_ns)
         }
     }
 

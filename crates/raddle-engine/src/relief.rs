@@ -57,9 +57,10 @@ fn compare(carrier: &Carrier, now_ns: u64) {
         return;
     };
     let is_other = !core::ptr::eq(other, carrier);
-    let next = match is_other && takes(carrier, other) {
-        true => index,
-        false => (index + 1) % count,
+    let next = if is_other && takes(carrier, other) {
+        index
+    } else {
+        (index + 1) % count
     };
     watch.index.set(next);
     if let Some(other) = engine.carriers().nth(next as usize) {

@@ -309,9 +309,10 @@ extern "C" fn ring_main(_: usize, stack: *mut u8) -> ! {
         .then(|| make(ring.posted.as_ptr()))
         .flatten();
     if let Some(mut queues) = made {
-        let under_way = match ring.change(STARTING, READY) {
-            true => serve(ring, &mut queues),
-            false => 0,
+        let under_way = if ring.change(STARTING, READY) {
+            serve(ring, &mut queues)
+        } else {
+            0
         };
         leave(ring, &mut queues, under_way);
         queues.unmap();
@@ -329,12 +330,11 @@ extern "C" fn ring_main(_: usize, stack: *mut u8) -> ! {
 
 fn make(word: *const u32) -> Option<Queues> {
     let mut queues = Queues::make(ENTRIES, COMPLETIONS, Rest::Anywhere).ok()?;
-    match queues.can_wait_for(word) {
-        true => Some(queues),
-        false => {
-            queues.unmake();
-            None
-        }
+    if queues.can_wait_for(word) {
+        Some(queues)
+    } else {
+        queues.unmake();
+        None
     }
 }
 

@@ -427,12 +427,11 @@ pub(crate) extern "C" fn carrier_main(address: usize, stack: *mut u8) -> ! {
     carrier.now_ns.set(clock::now_ns()); // with signals open: the clock may be forbidden here
     if carrier.bound.load(Ordering::Relaxed).is_null() {
         carrier.set_state(CarrierState::Idle);
-        match carrier.engine().enlist(carrier) {
-            true => idle::sleep_as_spare(carrier),
-            false => {
-                carrier.set_state(CarrierState::Running);
-                PROCESS.sysmon.wake_up();
-            }
+        if carrier.engine().enlist(carrier) {
+            idle::sleep_as_spare(carrier)
+        } else {
+            carrier.set_state(CarrierState::Running);
+            PROCESS.sysmon.wake_up();
         }
     }
     scheduler_loop()

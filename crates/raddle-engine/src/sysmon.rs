@@ -102,9 +102,10 @@ impl Sysmon {
         let needs_stand_in = self.stand_in.prepare();
         // Copied before the program goes on, so what is in it was looked at just now.
         kthread::spawn_with_own_table(sysmon_main, 1, STACK)?;
-        match needs_stand_in {
-            true => self.stand_in.start(),
-            false => self.stand_in.await_sysmon(),
+        if needs_stand_in {
+            self.stand_in.start()
+        } else {
+            self.stand_in.await_sysmon()
         }
         Ok(())
     }
@@ -135,9 +136,10 @@ impl Sysmon {
 
     /// Sysmon's own descriptors in the program's table; -1 for none.
     pub fn own_descriptors(&self) -> [i32; 3] {
-        let client = match self.shares_table() {
-            true => self.client.get(),
-            false => -1,
+        let client = if self.shares_table() {
+            self.client.get()
+        } else {
+            -1
         };
         [self.wake.get(), self.listener.get(), client]
     }
@@ -296,9 +298,10 @@ impl Watch {
         let listener = PROCESS.sysmon.listener.get();
         let wake = PROCESS.sysmon.wake.get();
         let plan = self.look();
-        let events = match plan.on_guard && PROCESS.pump.has_waiters() {
-            true => PROCESS.pump.own_descriptors()[0],
-            false => -1, // ignored
+        let events = if plan.on_guard && PROCESS.pump.has_waiters() {
+            PROCESS.pump.own_descriptors()[0]
+        } else {
+            -1 // ignored
         };
         let mut fds = [IGNORED; OTHERS + alarms::MOST];
         let (asked, asked_events) = self.client.polled(listener);
@@ -510,9 +513,10 @@ impl Watch {
             if found.computes && found.held_ns >= LONG_TURN_NS {
                 carrier.begin_timing(now_ns - found.held_ns);
             }
-            let quantum_ns = match demand.waits {
-                true => quantum_beside_others(carrier, found, leased_ns),
-                false => PROCESS.quantum_ns(),
+            let quantum_ns = if demand.waits {
+                quantum_beside_others(carrier, found, leased_ns)
+            } else {
+                PROCESS.quantum_ns()
             };
             let timed = self.metronomes.runs(at);
             let verdict = policy::judge(found, demand, policy::Terms { quantum_ns, timed });

@@ -137,9 +137,10 @@ pub(crate) fn slice_ns(carrier: &Carrier, held_ns: u64, quantum_ns: u64) -> u64 
     }
     let fair_ns = engine.fair_clock.read_ns();
     let is_ahead = thread.account.used_ns(fair_ns) + held_ns > fair_ns + LEAD_NS;
-    match is_ahead {
-        true => share::slice_ns(engine.fair_clock.load(), quantum_ns),
-        false => quantum_ns,
+    if is_ahead {
+        share::slice_ns(engine.fair_clock.load(), quantum_ns)
+    } else {
+        quantum_ns
     }
 }
 
@@ -212,12 +213,11 @@ pub(crate) fn place(carrier: &Carrier, task: TaskRef, queue: impl FnOnce(TaskRef
     let engine = carrier.engine();
     let fair_ns = engine.fair_clock.read_ns();
     let account = &Thread::of(task).account;
-    match account.is_ahead(fair_ns) {
-        true => {
-            engine.ahead.push(task, account.due_ns(fair_ns));
-            engine.backlog(carrier);
-        }
-        false => queue(task),
+    if account.is_ahead(fair_ns) {
+        engine.ahead.push(task, account.due_ns(fair_ns));
+        engine.backlog(carrier);
+    } else {
+        queue(task)
     }
 }
 
@@ -249,12 +249,11 @@ pub fn lend(carrier: &Carrier, holder_tid: u32) {
     if !engine.ahead.take(task) {
         return;
     }
-    match carrier.has_queue() && core::ptr::eq(engine, carrier.engine()) {
-        false => PROCESS.post(task),
-        true => {
-            if let Some(displaced) = carrier.queue.push_lifo(task) {
-                carrier.engine().push_ring(carrier, displaced);
-            }
+    if !(carrier.has_queue() && core::ptr::eq(engine, carrier.engine())) {
+        PROCESS.post(task)
+    } else {
+        if let Some(displaced) = carrier.queue.push_lifo(task) {
+            carrier.engine().push_ring(carrier, displaced);
         }
     }
 }
@@ -292,12 +291,11 @@ pub(crate) fn yielded(carrier: &Carrier, thread: &Thread) {
     let task = thread.task_ref();
     make_room(carrier, thread, fair_ns);
     delays::ready(task, now_ns);
-    match thread.account.is_ahead(fair_ns) {
-        true => {
-            let due_ns = thread.account.due_ns(fair_ns);
-            engine.ahead.push_yielded(task, due_ns);
-        }
-        false => engine.push_ring(carrier, task),
+    if thread.account.is_ahead(fair_ns) {
+        let due_ns = thread.account.due_ns(fair_ns);
+        engine.ahead.push_yielded(task, due_ns);
+    } else {
+        engine.push_ring(carrier, task)
     }
 }
 

@@ -166,14 +166,13 @@ pub fn pass(next: &Thread, lease: &Lease) {
         carrier.switches.store(switches + 1, Ordering::Relaxed); // it may be another worker now
         return;
     }
-    match carrier.bound.load(Ordering::Relaxed).is_null() {
+    if carrier.bound.load(Ordering::Relaxed).is_null() {
         // SAFETY: the next one is claimed and off its stack, as the claim found; the caller belongs
         // to the thread that saw it yield.
-        true => unsafe { change(carrier, own, next) },
-        false => {
-            PROCESS.post(next.task_ref());
-            leave(carrier, own);
-        }
+        unsafe { change(carrier, own, next) }
+    } else {
+        PROCESS.post(next.task_ref());
+        leave(carrier, own);
     }
     look_at_signals(own);
 }
@@ -218,9 +217,10 @@ pub fn sched_yield() {
 /// The control of the calling thread, null if it is no worker.
 pub fn current() -> *const WorkerControl {
     let thread = Carrier::current().thread();
-    match is_worker(thread) {
-        true => thread.ums.load(Ordering::Relaxed),
-        false => core::ptr::null(),
+    if is_worker(thread) {
+        thread.ums.load(Ordering::Relaxed)
+    } else {
+        core::ptr::null()
     }
 }
 

@@ -45,9 +45,10 @@ fn yield_by_detour(carrier: &Carrier, thread: &Thread) {
         return move_away(|| {});
     }
     thread.waits_for(WaitKind::YIELD, 0, 0);
-    match carrier.is_timed() {
-        true => timed::yielded(carrier, thread),
-        false => carrier.engine().submit(thread.task_ref(), Reason::Yielded),
+    if carrier.is_timed() {
+        timed::yielded(carrier, thread)
+    } else {
+        carrier.engine().submit(thread.task_ref(), Reason::Yielded)
     }
     leave(carrier, thread);
     if thread.signals.deliverable() != 0 {

@@ -47,7 +47,6 @@
 mod follower;
 mod fork;
 mod group;
-#[allow(clippy::match_bool, unreachable_pub)]
 mod host;
 pub(crate) mod inbox;
 mod join;

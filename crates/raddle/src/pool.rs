@@ -64,7 +64,6 @@ mod lock;
 mod memory;
 mod poll;
 mod settings;
-#[allow(clippy::match_bool, unreachable_pub)]
 mod shared;
 mod sync;
 mod task;

@@ -31,9 +31,10 @@ pub(super) fn declare(pid: u32) -> bool {
 /// Gives the right back to the process that the program declared.
 pub(super) fn restore() {
     let is_ours = DECLARER.load(Ordering::Relaxed) == PROCESS.pid.load(Ordering::Relaxed);
-    let declared = match is_ours {
-        true => DECLARED.load(Ordering::Relaxed),
-        false => 0,
+    let declared = if is_ours {
+        DECLARED.load(Ordering::Relaxed)
+    } else {
+        0
     };
     if !set(declared) {
         set(0);

@@ -28,9 +28,10 @@ pub(super) fn goes_on_since_ns(carrier: &Carrier, switches: u64) -> Option<u64> 
 /// Returns true if a carrier keeps what others need: a UMS scheduler, while the carrier waits in
 /// the kernel; or open files of its ring's requests, while it computes.
 pub(super) fn holds_others(carrier: &Carrier, found: Found) -> bool {
-    match found.computes {
-        true => pages::owes(carrier),
-        false => ums::is_leased(carrier),
+    if found.computes {
+        pages::owes(carrier)
+    } else {
+        ums::is_leased(carrier)
     }
 }
 

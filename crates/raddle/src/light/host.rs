@@ -186,9 +186,10 @@ impl Light {
     /// the task, so that the light thread has begun and waits.
     #[inline(always)]
     fn home(&self) -> Option<&'static Host> {
-        match self.migrates.get() {
-            true => None,
-            false => Some(self.host()),
+        if self.migrates.get() {
+            None
+        } else {
+            Some(self.host())
         }
     }
 

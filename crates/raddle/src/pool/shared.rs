@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 /// The most slots of a pool.
-pub const MAX_WORKERS: usize = 1024;
+pub(super) const MAX_WORKERS: usize = 1024;
 /// The most items a worker takes from the lanes at once.
 const BATCH: usize = 64;
 
@@ -40,7 +40,7 @@ const BATCH: usize = 64;
 /// and go.
 #[repr(align(64))]
 #[derive(Default)]
-pub struct Pulse {
+pub(super) struct Pulse {
     /// Searchers and summoned workers. Raised by the summoning thread, lowered by the searcher.
     pub searching: AtomicUsize,
     /// Whether another worker may run: there is an idle one or a free slot, and the target is not
@@ -58,7 +58,7 @@ pub struct Pulse {
 
 /// The phase of a pool's life.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd)]
-pub enum Phase {
+pub(super) enum Phase {
     /// Work is accepted.
     #[default]
     Open,
@@ -70,7 +70,7 @@ pub enum Phase {
 
 /// The source of work.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Origin {
+pub(super) enum Origin {
     Outside,
     Worker,
     /// Timers, descriptors, and parts of running work: exempt from the bound.
@@ -80,7 +80,7 @@ pub enum Origin {
 /// The action of a summons, after the lock is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
-pub enum Wake {
+pub(super) enum Wake {
     Nobody,
     Unpark(usize),
     Start(usize),
@@ -88,7 +88,7 @@ pub enum Wake {
 
 /// The next action of a worker after its park.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AfterPark {
+pub(super) enum AfterPark {
     /// The worker was summoned, and searches.
     Search,
     ParkAgain,
@@ -98,7 +98,7 @@ pub enum AfterPark {
     End,
 }
 
-pub struct Slot {
+pub(super) struct Slot {
     pub thief: OnceLock<Thief>,
     /// The deque's owner end: here until the slot's worker takes it, and after that worker's end.
     pub owner: Mutex<Option<Owner>>,
@@ -106,7 +106,7 @@ pub struct Slot {
     pub counters: Counters,
 }
 
-pub struct State {
+pub(super) struct State {
     pub lanes: Lanes,
     pub phase: Phase,
     /// Idle workers, the newest last.
@@ -127,12 +127,12 @@ pub struct State {
 }
 
 impl State {
-    pub fn running(&self) -> usize {
+    pub(super) fn running(&self) -> usize {
         (self.alive - self.idle.len()).saturating_sub(self.blocked)
     }
 }
 
-pub struct Shared {
+pub(super) struct Shared {
     pub config: Config,
     pub pulse: Pulse,
     state: Lock<State>,
@@ -150,7 +150,7 @@ pub struct Shared {
 }
 
 impl Shared {
-    pub fn new(config: Config) -> Arc<Self> {
+    pub(super) fn new(config: Config) -> Arc<Self> {
         let slot = |_| Slot {
             thief: OnceLock::new(),
             owner: Mutex::new(None),
@@ -190,11 +190,11 @@ impl Shared {
     }
 
     #[inline(always)]
-    pub fn state(&self) -> Guard<'_, State> {
+    pub(super) fn state(&self) -> Guard<'_, State> {
         self.state.lock()
     }
 
-    pub fn phase(&self) -> Phase {
+    pub(super) fn phase(&self) -> Phase {
         match self.pulse.phase.load(Ordering::Relaxed) {
             0 => Phase::Open,
             1 => Phase::Draining,
@@ -204,29 +204,29 @@ impl Shared {
 
     /// Returns whether this is the child of a fork, which has none of the workers.
     #[inline(always)]
-    pub fn is_forked(&self) -> bool {
+    pub(super) fn is_forked(&self) -> bool {
         self.pulse.forks != forks::count()
     }
 
     /// Returns the slots that were ever used.
-    pub fn used(&self) -> &[Slot] {
+    pub(super) fn used(&self) -> &[Slot] {
         &self.slots[..self.used.load(Ordering::Acquire)]
     }
 
     /// Returns whether the lanes had work a moment ago.
-    pub fn has_waiting(&self) -> bool {
+    pub(super) fn has_waiting(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Returns whether some deque had work a moment ago.
-    pub fn has_stealable(&self) -> bool {
+    pub(super) fn has_stealable(&self) -> bool {
         let len = |slot: &Slot| slot.thief.get().map_or(0, Thief::len);
         self.used().iter().any(|slot| len(slot) > 0)
     }
 
     /// Writes the words that are read without the lock. Unchanged words aren't written: workers
     /// read them between items.
-    pub fn publish(&self, state: &State) {
+    pub(super) fn publish(&self, state: &State) {
         fn set(word: &AtomicBool, value: bool) {
             if word.load(Ordering::Relaxed) != value {
                 word.store(value, Ordering::SeqCst);
@@ -241,7 +241,12 @@ impl Shared {
     }
 
     /// Queues a job from outside the workers' deques.
-    pub fn queue(&self, job: Job, priority: Priority, origin: Origin) -> Result<(), QueueError> {
+    pub(super) fn queue(
+        &self,
+        job: Job,
+        priority: Priority,
+        origin: Origin,
+    ) -> Result<(), QueueError> {
         if self.is_forked() {
             return Err(QueueError::Forked);
         }
@@ -296,7 +301,7 @@ impl Shared {
     }
 
     /// Puts jobs into the lanes that found no room in a deque; they were accepted before.
-    pub fn put_back(&self, jobs: impl Iterator<Item = Job>) {
+    pub(super) fn put_back(&self, jobs: impl Iterator<Item = Job>) {
         let mut state = self.state();
         jobs.for_each(|job| state.lanes.push(Priority::Normal, job));
         let wake = self.summon(&mut state);
@@ -311,7 +316,7 @@ impl Shared {
     /// Takes nothing while the lock is held: a worker that waited for the lock would have to be
     /// woken by a queueing thread, and more work is in the lanes a moment later. The worker looks
     /// under the lock before it rests.
-    pub fn take(&self, most: usize, batch: &mut Vec<Job>) {
+    pub(super) fn take(&self, most: usize, batch: &mut Vec<Job>) {
         if !self.has_waiting() || self.is_forked() {
             return;
         }
@@ -332,7 +337,7 @@ impl Shared {
 
     /// Chooses a worker to summon, if one may run and none searches; the worker counts as searching
     /// from now on.
-    pub fn summon(&self, state: &mut State) -> Wake {
+    pub(super) fn summon(&self, state: &mut State) -> Wake {
         let has_enough = state.running() >= state.target;
         let is_over = state.phase == Phase::Dropping; // a worker that ends may push work of its own
         if self.pulse.searching.load(Ordering::SeqCst) > 0 || has_enough || is_over {
@@ -353,7 +358,7 @@ impl Shared {
     }
 
     /// Carries out a summons. Fails if there is no worker, and no thread for one.
-    pub fn act(&self, wake: Wake) -> Result<(), QueueError> {
+    pub(super) fn act(&self, wake: Wake) -> Result<(), QueueError> {
         match wake {
             Wake::Nobody => Ok(()),
             Wake::Unpark(id) => {
@@ -402,7 +407,7 @@ impl Shared {
 
     /// Wakes or starts a worker after a push to a deque.
     #[cold]
-    pub fn wake_one(&self) {
+    pub(super) fn wake_one(&self) {
         if self.is_forked() {
             return;
         }
@@ -416,7 +421,7 @@ impl Shared {
 
     /// Summons a worker after a push to the caller's own deque, if one may run and none searches.
     #[inline(always)]
-    pub fn tell_of_push(&self) {
+    pub(super) fn tell_of_push(&self) {
         let pulse = &self.pulse;
         if pulse.wanting.load(Ordering::SeqCst) && pulse.searching.load(Ordering::SeqCst) == 0 {
             self.wake_one();
@@ -425,7 +430,7 @@ impl Shared {
 
     /// Lists the worker as idle if there is no work for it. Returns whether it may rest. The caller
     /// has stopped searching.
-    pub fn may_rest(&self, id: usize) -> bool {
+    pub(super) fn may_rest(&self, id: usize) -> bool {
         let mut state = self.state();
         if state.phase == Phase::Dropping {
             return false;
@@ -446,14 +451,14 @@ impl Shared {
     }
 
     /// Ends a drained pool: its workers wake up and end.
-    pub fn finish_if_drained(&self, state: &mut State) {
+    pub(super) fn finish_if_drained(&self, state: &mut State) {
         let quiet = state.idle.len() == state.alive && state.lanes.len() == 0;
         if state.phase == Phase::Draining && quiet && !self.has_stealable() {
             self.enter(state, Phase::Dropping);
         }
     }
 
-    pub fn enter(&self, state: &mut State, phase: Phase) {
+    pub(super) fn enter(&self, state: &mut State, phase: Phase) {
         state.phase = phase;
         self.pulse.phase.store(phase as u8, Ordering::Relaxed);
         if phase == Phase::Dropping {
@@ -471,7 +476,7 @@ impl Shared {
     }
 
     /// Returns the next action of a worker after its park. `expired`: the keep-alive time is over.
-    pub fn after_park(&self, id: usize, expired: bool) -> AfterPark {
+    pub(super) fn after_park(&self, id: usize, expired: bool) -> AfterPark {
         let mut state = self.state();
         if !state.idle.contains(&id) {
             return match state.phase {
@@ -491,7 +496,7 @@ impl Shared {
 
     /// Ends the worker of a slot; its deque is empty, after it dropped `discarded` jobs. `left`:
     /// the worker got [`AfterPark::Leave`].
-    pub fn leave(&self, id: usize, owner: Option<Owner>, discarded: u64, left: bool) {
+    pub(super) fn leave(&self, id: usize, owner: Option<Owner>, discarded: u64, left: bool) {
         *lock(&self.slots[id].owner) = owner;
         let mut state = self.state();
         state.leaving -= usize::from(left);
@@ -502,9 +507,10 @@ impl Shared {
         self.finish_if_drained(&mut state);
         // Work that was pushed while this worker counted as running, but had stopped looking.
         let pending = state.lanes.len() > 0 || self.has_stealable();
-        let wake = match pending && state.phase != Phase::Dropping {
-            true => self.summon(&mut state),
-            false => Wake::Nobody,
+        let wake = if pending && state.phase != Phase::Dropping {
+            self.summon(&mut state)
+        } else {
+            Wake::Nobody
         };
         self.publish(&state);
         drop(state);
@@ -523,7 +529,7 @@ impl Shared {
     }
 
     /// Counts a worker that begins to block: another may run in its place.
-    pub fn enter_blocking(&self) {
+    pub(super) fn enter_blocking(&self) {
         if self.is_forked() {
             return;
         }
@@ -539,7 +545,7 @@ impl Shared {
     }
 
     /// Counts a worker out that blocks no longer.
-    pub fn leave_blocking(&self) {
+    pub(super) fn leave_blocking(&self) {
         if self.is_forked() {
             return;
         }
@@ -549,12 +555,12 @@ impl Shared {
     }
 
     /// Returns whether there is memory for another worker.
-    pub fn memory_allows(&self) -> bool {
+    pub(super) fn memory_allows(&self) -> bool {
         super::memory::available_percent() >= self.config.memory_reserve_percent
     }
 
     /// Handles a panic of work without a handle.
-    pub fn panicked(&self, payload: Box<dyn Any + Send>) {
+    pub(super) fn panicked(&self, payload: Box<dyn Any + Send>) {
         match &self.config.on_panic {
             OnPanic::Keep => {
                 let mut payload = Some(payload);
@@ -572,7 +578,7 @@ impl Shared {
         }
     }
 
-    pub fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
+    pub(super) fn take_panic(&self) -> Option<Box<dyn Any + Send>> {
         if self.is_forked() {
             return None;
         }
