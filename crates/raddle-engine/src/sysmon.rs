@@ -23,7 +23,6 @@ use crate::clock;
 use crate::contention;
 use crate::cpus;
 use crate::descriptor::OwnDescriptor;
-use crate::engine::Engine;
 use crate::inspect;
 use crate::kthread;
 use crate::metronome::{self, Metronomes};
@@ -36,10 +35,12 @@ use crate::sight::Sight;
 use crate::stand_in::{self, StandIn};
 use crate::ums;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
-use demands::{goes_on_since_ns, holds_others, is_wanted, quantum_beside_others, see_to_signals};
+use demands::{
+    demand_on, goes_on_since_ns, quantum_beside_others, reduce, see_to_signals, take_due,
+};
 use raddle_sched::TaskList;
 use raddle_sched::policy::{
-    self, Act, BLIND_NS, BLOCKED_NS, BUSY_NS, Demand, Found, Look, SETTLED_NS, STARVED_NS,
+    self, Act, BLIND_NS, BLOCKED_NS, BUSY_NS, Found, Look, SETTLED_NS, STARVED_NS,
     SYSMON_LINGER_NS, SYSMON_MIN_NS, Seen,
 };
 use raddle_sched::share::LONG_TURN_NS;
@@ -500,37 +501,7 @@ impl Watch {
                 continue;
             }
             let found = self.found[at];
-            let holds_others = holds_others(carrier, found);
-            see_to_signals(carrier, found);
-            let leased_ns = ums::quantum_on(carrier);
-            let engine = carrier.engine();
-            let demand = Demand {
-                waits: is_wanted(carrier) || holds_others || leased_ns.is_some(),
-                // A policy has all threads there, and says itself which should run at once.
-                fresh: !engine.queue.is_empty() && !engine.has_one_queue(),
-                unattended: unattended && engine.is_first(),
-            };
-            if found.computes && found.held_ns >= LONG_TURN_NS {
-                carrier.begin_timing(now_ns - found.held_ns);
-            }
-            let quantum_ns = if demand.waits {
-                quantum_beside_others(carrier, found, leased_ns)
-            } else {
-                PROCESS.quantum_ns()
-            };
-            let timed = self.metronomes.runs(at);
-            let verdict = policy::judge(found, demand, policy::Terms { quantum_ns, timed });
-            sight.look_within(verdict.within_ns);
-            if timed {
-                sight.look_within(metronome::rest_ns(carrier, quantum_ns, self.is_prompt));
-            }
-            if verdict.watch && !sight.progress && !sight.watch {
-                sight.watch = found.computes || sight.asks(&mut self.seen[at], carrier, found);
-            }
-            if found.waits && (verdict.watch || verdict.act == Act::Replace) {
-                self.alarms.helped(at, carrier);
-            }
-            match verdict.act {
+            match self.judge(sight, now_ns, (at, carrier), unattended) {
                 Act::Leave => {}
                 Act::Preempt => {
                     carrier.preempt(found.switches);
@@ -559,6 +530,42 @@ impl Watch {
         self.interrupt(sight, longest, now_ns);
     }
 
+    /// Says what is to be done about the thread on the carrier at this place. Sees to its signals,
+    /// and makes the carrier timed if the turn is long.
+    fn judge(
+        &mut self,
+        sight: &mut Sight,
+        now_ns: u64,
+        (at, carrier): (usize, &Carrier),
+        unattended: bool,
+    ) -> Act {
+        let found = self.found[at];
+        see_to_signals(carrier, found);
+        let leased_ns = ums::quantum_on(carrier);
+        let demand = demand_on(carrier, found, leased_ns, unattended);
+        if found.computes && found.held_ns >= LONG_TURN_NS {
+            carrier.begin_timing(now_ns - found.held_ns);
+        }
+        let quantum_ns = if demand.waits {
+            quantum_beside_others(carrier, found, leased_ns)
+        } else {
+            PROCESS.quantum_ns()
+        };
+        let timed = self.metronomes.runs(at);
+        let verdict = policy::judge(found, demand, policy::Terms { quantum_ns, timed });
+        sight.look_within(verdict.within_ns);
+        if timed {
+            sight.look_within(metronome::rest_ns(carrier, quantum_ns, self.is_prompt));
+        }
+        if verdict.watch && !sight.progress && !sight.watch {
+            sight.watch = found.computes || sight.asks(&mut self.seen[at], carrier, found);
+        }
+        if found.waits && (verdict.watch || verdict.act == Act::Replace) {
+            self.alarms.helped(at, carrier);
+        }
+        verdict.act
+    }
+
     /// Interrupts the thread on the carrier at this place.
     fn interrupt(&mut self, sight: &mut Sight, whom: Option<(&Carrier, usize)>, now_ns: u64) {
         // If a carrier switches, it takes what was posted by itself.
@@ -579,23 +586,4 @@ impl Watch {
 /// The carriers that are watched, with their places in the memory of that.
 fn watched() -> impl Iterator<Item = (usize, &'static Carrier)> {
     PROCESS.carriers().enumerate().take(WATCHED)
-}
-
-/// Takes a carrier that runs from an engine that has more than it wants. An idle one becomes spare
-/// by itself.
-fn reduce(engine: &Engine) {
-    let is_busy = |carrier: &&Carrier| carrier.state() == CarrierState::Running;
-    if engine.has_surplus()
-        && let Some(carrier) = engine.carriers().filter(is_busy).last()
-    {
-        engine.mark(carrier);
-    }
-}
-
-/// Posts the threads of due timers and ready descriptors, since no carrier looks at them.
-fn take_due(now_ns: u64) {
-    PROCESS.inject_all(PROCESS.timers.expire(now_ns));
-    if PROCESS.pump.has_waiters() {
-        PROCESS.inject_all(PROCESS.pump.poll_now());
-    }
 }

@@ -1,12 +1,15 @@
 //! What sysmon asks about one carrier, and the threads that it sees to there.
 
 use super::Found;
-use crate::carrier::Carrier;
+use crate::carrier::{Carrier, CarrierState};
 use crate::chaos::{self, Point};
+use crate::engine::Engine;
 use crate::helpers::POKE;
+use crate::process::PROCESS;
 use crate::turn::Turn;
 use crate::{pages, policies, timed, ums};
 use core::sync::atomic::Ordering;
+use raddle_sched::policy::Demand;
 
 /// How long the thread on a carrier may run while others wait for it.
 pub(super) fn quantum_beside_others(
@@ -27,7 +30,7 @@ pub(super) fn goes_on_since_ns(carrier: &Carrier, switches: u64) -> Option<u64> 
 
 /// Returns true if a carrier keeps what others need: a UMS scheduler, while the carrier waits in
 /// the kernel; or open files of its ring's requests, while it computes.
-pub(super) fn holds_others(carrier: &Carrier, found: Found) -> bool {
+fn holds_others(carrier: &Carrier, found: Found) -> bool {
     if found.computes {
         pages::owes(carrier)
     } else {
@@ -36,7 +39,7 @@ pub(super) fn holds_others(carrier: &Carrier, found: Found) -> bool {
 }
 
 /// Returns true if `carrier` should let go of its thread for others, or because its engine is held.
-pub(super) fn is_wanted(carrier: &Carrier) -> bool {
+fn is_wanted(carrier: &Carrier) -> bool {
     let thread = carrier.thread_or_none();
     carrier.is_awaited() || thread.is_some_and(|thread| carrier.is_strange_to(thread))
 }
@@ -59,5 +62,40 @@ pub(super) fn see_to_signals(carrier: &Carrier, found: Found) {
     }
     if chaos::strikes(Point::HandOff) {
         carrier.engine().hand_off(carrier);
+    }
+}
+
+/// What waits for the running thread of `carrier` to make room.
+pub(super) fn demand_on(
+    carrier: &Carrier,
+    found: Found,
+    leased_ns: Option<u64>,
+    unattended: bool,
+) -> Demand {
+    let engine = carrier.engine();
+    Demand {
+        waits: is_wanted(carrier) || holds_others(carrier, found) || leased_ns.is_some(),
+        // A policy has all threads there, and says itself which should run at once.
+        fresh: !engine.queue.is_empty() && !engine.has_one_queue(),
+        unattended: unattended && engine.is_first(),
+    }
+}
+
+/// Takes a carrier that runs from an engine that has more than it wants. An idle one becomes spare
+/// by itself.
+pub(super) fn reduce(engine: &Engine) {
+    let is_busy = |carrier: &&Carrier| carrier.state() == CarrierState::Running;
+    if engine.has_surplus()
+        && let Some(carrier) = engine.carriers().filter(is_busy).last()
+    {
+        engine.mark(carrier);
+    }
+}
+
+/// Posts the threads of due timers and ready descriptors, since no carrier looks at them.
+pub(super) fn take_due(now_ns: u64) {
+    PROCESS.inject_all(PROCESS.timers.expire(now_ns));
+    if PROCESS.pump.has_waiters() {
+        PROCESS.inject_all(PROCESS.pump.poll_now());
     }
 }
