@@ -44,10 +44,12 @@
 //! Without the runtime ([`crate::runtime::status`]) hosts are kernel threads; everything works the
 //! same, but a light thread that blocks in libc is replaced only after some milliseconds.
 
+#[allow(unreachable_pub)] // for its models
 mod follower;
 mod fork;
 mod group;
 mod host;
+#[allow(unreachable_pub)] // for its models
 pub(crate) mod inbox;
 mod join;
 mod own;
@@ -55,6 +57,7 @@ mod park;
 mod scope;
 mod stack;
 mod timers;
+#[allow(unreachable_pub)] // for its models
 pub(crate) mod token;
 
 use crate::completion::{self, Promise};

@@ -53,11 +53,13 @@ mod cancel;
 mod climb;
 mod context;
 mod counters;
+#[allow(unreachable_pub)] // for its models
 mod deque;
 mod dispose;
 mod errors;
 mod fork;
 mod forks;
+#[allow(unreachable_pub)] // for its models
 mod job;
 mod lanes;
 mod lock;

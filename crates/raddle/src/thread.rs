@@ -7,6 +7,7 @@
 //! One difference: when a thread without a name overflows its stack, the process ends by SIGSEGV
 //! without std's line about it.
 
+#[allow(unreachable_pub)] // for its models
 mod ends;
 mod join;
 pub(crate) mod reuse;

@@ -19,7 +19,7 @@ use std::cell::Cell;
 /// The next step for a follower.
 #[must_use]
 #[derive(Debug)]
-pub(super) enum Turn {
+pub enum Turn {
     /// There is no follower.
     Nobody,
     /// The host runs the follower now.
@@ -30,23 +30,23 @@ pub(super) enum Turn {
 
 /// A host's slot for one follower; only the host's thread uses it.
 #[derive(Default)]
-pub(super) struct Follower(Cell<Option<TaskRef>>);
+pub struct Follower(Cell<Option<TaskRef>>);
 
 impl Follower {
     /// Makes an empty slot.
-    pub(super) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self(Cell::new(None))
     }
 
     /// Sets the follower; called by the light thread that is about to end.
     #[inline(always)]
-    pub(super) fn set(&self, task: TaskRef) {
+    pub fn set(&self, task: TaskRef) {
         self.0.set(Some(task));
     }
 
     /// Takes the follower; `may_run` is false if other light threads come before it.
     #[inline(always)]
-    pub(super) fn take(&self, may_run: bool) -> Turn {
+    pub fn take(&self, may_run: bool) -> Turn {
         match self.0.take() {
             None => Turn::Nobody,
             Some(task) if may_run && task.get().on_cpu.load(Ordering::Acquire) == 0 => {

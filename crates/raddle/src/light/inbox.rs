@@ -16,12 +16,12 @@ use std::ptr::NonNull;
 
 /// The light threads of one host: see the module.
 #[derive(Default)]
-pub(crate) struct Inbox(CompletionList);
+pub struct Inbox(CompletionList);
 
 impl Inbox {
     /// Makes an empty inbox.
     #[cfg(not(raddle_loom))]
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self(CompletionList::new())
     }
 
@@ -37,32 +37,32 @@ impl Inbox {
     /// # Safety
     /// The light thread must be claimed, in no list, and live as long as the inbox.
     #[must_use]
-    pub(crate) unsafe fn put(&self, light: NonNull<Link>) -> bool {
+    pub unsafe fn put(&self, light: NonNull<Link>) -> bool {
         // SAFETY: the caller's promise.
         unsafe { self.0.push(light) == Found::Sleepers }
     }
 
     /// Takes all light threads, the longest here first. Called by the host.
     #[inline(always)]
-    pub(crate) fn take(&self) -> Taken {
+    pub fn take(&self) -> Taken {
         self.0.take()
     }
 
     /// Returns true if the inbox was empty a moment ago.
     #[inline(always)]
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Announces that the host is going to sleep. Called by the host. Returns false if there are
     /// light threads.
     #[must_use]
-    pub(crate) fn announce(&self) -> bool {
+    pub fn announce(&self) -> bool {
         self.0.announce()
     }
 
     /// Withdraws the announcement: the host is awake. Called by the host.
-    pub(crate) fn withdraw(&self) {
+    pub fn withdraw(&self) {
         self.0.withdraw();
     }
 }

@@ -15,7 +15,7 @@ const GIVEN: u32 = 1;
 const PARKED: u32 = 2;
 
 /// The permission's word: see the module.
-pub(crate) struct Token(AtomicU32);
+pub struct Token(AtomicU32);
 
 impl Default for Token {
     fn default() -> Self {
@@ -26,7 +26,7 @@ impl Default for Token {
 impl Token {
     /// Makes a token without permission.
     #[cfg(not(raddle_loom))]
-    pub(crate) const fn new() -> Self {
+    pub const fn new() -> Self {
         Self(AtomicU32::new(EMPTY))
     }
 
@@ -37,19 +37,19 @@ impl Token {
     }
 
     /// Clears the token for the stack's next light thread.
-    pub(crate) fn reset(&self) {
+    pub fn reset(&self) {
         self.0.store(EMPTY, Ordering::Relaxed);
     }
 
     /// Takes the permission, if there is one, and withdraws an announcement. Called by the parker.
-    pub(crate) fn take(&self) -> bool {
+    pub fn take(&self) -> bool {
         self.0.swap(EMPTY, Ordering::SeqCst) == GIVEN
     }
 
     /// Announces that the parker, with its task prepared, is going to park. Returns false if there
     /// is a permission.
     #[must_use]
-    pub(crate) fn announce(&self) -> bool {
+    pub fn announce(&self) -> bool {
         self.0
             .compare_exchange(EMPTY, PARKED, Ordering::SeqCst, Ordering::SeqCst)
             .is_ok()
@@ -58,7 +58,7 @@ impl Token {
     /// Gives the permission. Returns true if the parker has announced itself: the caller claims its
     /// task.
     #[must_use]
-    pub(crate) fn give(&self) -> bool {
+    pub fn give(&self) -> bool {
         self.0.swap(GIVEN, Ordering::SeqCst) == PARKED
     }
 }

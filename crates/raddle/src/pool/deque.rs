@@ -30,7 +30,7 @@ use std::sync::Arc;
 
 /// Entries of the ring; a power of two.
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
-pub(super) const CAPACITY: usize = 512;
+pub const CAPACITY: usize = 512;
 /// Small under a model checker, so that the ring wraps round.
 #[cfg(any(raddle_loom, raddle_shuttle))]
 pub const CAPACITY: usize = 2;
@@ -65,7 +65,7 @@ unsafe impl Sync for Ring {}
 unsafe impl Send for Ring {}
 
 /// The end that pushes and pops: one thread at a time has it.
-pub(super) struct Owner {
+pub struct Owner {
     ring: Arc<Ring>,
     /// Keeps the owner from being shared by reference.
     alone: PhantomData<*mut ()>,
@@ -76,10 +76,10 @@ unsafe impl Send for Owner {}
 
 /// The end that steals; there may be any number.
 #[derive(Clone)]
-pub(super) struct Thief(Arc<Ring>);
+pub struct Thief(Arc<Ring>);
 
 /// Makes an empty deque's two ends.
-pub(super) fn new() -> (Owner, Thief) {
+pub fn new() -> (Owner, Thief) {
     let slot = |_| Slot {
         table: AtomicPtr::new(null_mut()),
         payload: UnsafeCell::new(Payload::NONE),
@@ -97,7 +97,7 @@ pub(super) fn new() -> (Owner, Thief) {
 impl Owner {
     /// Appends a job. Returns the job if there is no room.
     #[inline(always)]
-    pub(super) fn push(&self, job: Job) -> Result<(), Job> {
+    pub fn push(&self, job: Job) -> Result<(), Job> {
         let bottom = self.ring.bottom.0.load(Ordering::Relaxed);
         self.fill(bottom, job)?;
         let above = bottom.wrapping_add(1);
@@ -107,7 +107,7 @@ impl Owner {
 
     /// Appends jobs until there is no more or no room, all at once. Returns the job that found no
     /// room, and leaves the later ones.
-    pub(super) fn push_all(&self, jobs: &mut impl Iterator<Item = Job>) -> Option<Job> {
+    pub fn push_all(&self, jobs: &mut impl Iterator<Item = Job>) -> Option<Job> {
         let mut bottom = self.ring.bottom.0.load(Ordering::Relaxed);
         let left = jobs.find_map(|job| {
             let full = self.fill(bottom, job).err();
@@ -135,7 +135,7 @@ impl Owner {
 
     /// Takes the newest job.
     #[inline(always)]
-    pub(super) fn pop(&self) -> Option<Job> {
+    pub fn pop(&self) -> Option<Job> {
         let ring = &*self.ring;
         let above = ring.bottom.0.load(Ordering::Relaxed);
         // Thieves only raise `top`: seen empty, it is empty.
@@ -157,19 +157,19 @@ impl Owner {
     }
 
     /// Takes the oldest job, like a thief.
-    pub(super) fn pop_oldest(&self) -> Option<Job> {
+    pub fn pop_oldest(&self) -> Option<Job> {
         self.ring.steal()
     }
 }
 
 impl Thief {
     /// Takes the oldest job. Returns `None` if there is none.
-    pub(super) fn steal(&self) -> Option<Job> {
+    pub fn steal(&self) -> Option<Job> {
         self.0.steal()
     }
 
     /// Returns the number of jobs, as of a moment ago.
-    pub(super) fn len(&self) -> usize {
+    pub fn len(&self) -> usize {
         self.0.len()
     }
 }

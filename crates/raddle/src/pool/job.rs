@@ -7,7 +7,7 @@
 use std::mem::{ManuallyDrop, MaybeUninit};
 
 /// A word of a payload; may be uninitialized.
-pub(super) type Word = MaybeUninit<usize>;
+pub type Word = MaybeUninit<usize>;
 
 /// The closure or a pointer to it, depending on the job's table. Three words, not an array, which
 /// the table's functions take by value: so they stay in registers from a queue's slot to the
@@ -15,20 +15,20 @@ pub(super) type Word = MaybeUninit<usize>;
 /// the store.
 #[derive(Clone, Copy)]
 #[repr(C)]
-pub(super) struct Payload(Word, Word, Word);
+pub struct Payload(Word, Word, Word);
 
 impl Payload {
-    pub(super) const NONE: Self = Self(Word::uninit(), Word::uninit(), Word::uninit());
+    pub const NONE: Self = Self(Word::uninit(), Word::uninit(), Word::uninit());
 }
 
 /// The functions of a payload; either consumes it.
-pub(super) struct Table {
+pub struct Table {
     run: unsafe fn(Word, Word, Word),
     discard: unsafe fn(Word, Word, Word),
 }
 
 /// A closure that runs once, or is dropped.
-pub(super) struct Job {
+pub struct Job {
     table: &'static Table,
     payload: Payload,
 }
@@ -38,7 +38,7 @@ unsafe impl Send for Job {}
 
 impl Job {
     /// Makes a job that runs `f`.
-    pub(super) fn new<F: FnOnce() + Send + 'static>(f: F) -> Self {
+    pub fn new<F: FnOnce() + Send + 'static>(f: F) -> Self {
         // SAFETY: a closure that is `Send + 'static` may run anywhere at any time.
         unsafe { Self::new_unchecked(f) }
     }
@@ -48,7 +48,7 @@ impl Job {
     /// # Safety
     /// The borrows of `f` must live until the job has run or was dropped, and another thread may
     /// use them.
-    pub(super) unsafe fn new_unchecked<F: FnOnce()>(f: F) -> Self {
+    pub unsafe fn new_unchecked<F: FnOnce()>(f: F) -> Self {
         let mut payload = Payload::NONE;
         let place = (&raw mut payload).cast::<F>();
         if size_of::<F>() <= size_of::<Payload>() && align_of::<F>() <= align_of::<Payload>() {
@@ -66,7 +66,7 @@ impl Job {
 
     /// Runs the closure.
     #[inline(always)]
-    pub(super) fn run(self) {
+    pub fn run(self) {
         let (table, Payload(a, b, c)) = self.into_parts();
         // SAFETY: the payload belongs to this table, and is consumed this once.
         unsafe { (table.run)(a, b, c) }
@@ -74,7 +74,7 @@ impl Job {
 
     /// Takes the job apart into words, which must be run or dropped.
     #[inline(always)]
-    pub(super) fn into_parts(self) -> (&'static Table, Payload) {
+    pub fn into_parts(self) -> (&'static Table, Payload) {
         let job = ManuallyDrop::new(self);
         (job.table, job.payload)
     }
@@ -84,7 +84,7 @@ impl Job {
     /// # Safety
     /// The words must come from one call of [`Job::into_parts`], and be used once.
     #[inline(always)]
-    pub(super) unsafe fn from_parts(table: &'static Table, payload: Payload) -> Self {
+    pub unsafe fn from_parts(table: &'static Table, payload: Payload) -> Self {
         Self { table, payload }
     }
 }

@@ -15,7 +15,7 @@
 use raddle_sched::sync::{AtomicU32, Ordering};
 
 /// The handle is being joined, or was dropped: it can't be asked for the thread's std handle.
-pub(super) const CONSUMED: u32 = 1;
+pub const CONSUMED: u32 = 1;
 /// The handle was dropped.
 const DETACHED: u32 = 2;
 /// The thread has left its result.
@@ -25,14 +25,14 @@ const ENDED: u32 = 8;
 /// The thread is about to be kept.
 const LEAVES: u32 = 16;
 /// The handle is being joined: it only looks at the word from here on.
-pub(super) const JOINED: u32 = 32;
+pub const JOINED: u32 = 32;
 /// The thread is gone.
-pub(super) const OVER: u32 = 128;
+pub const OVER: u32 = 128;
 /// The bits after which the thread only ends.
 const FINAL: u32 = ENDED | OVER;
 
 /// See the module.
-pub(super) struct Ends(AtomicU32);
+pub struct Ends(AtomicU32);
 
 impl Default for Ends {
     fn default() -> Self {
@@ -42,17 +42,17 @@ impl Default for Ends {
 
 impl Ends {
     /// Of a thread that is about to be made.
-    pub(super) fn new() -> Self {
+    pub fn new() -> Self {
         Self(AtomicU32::new(0))
     }
 
     /// Returns the word that changes, for waiters.
-    pub(super) fn word(&self) -> &AtomicU32 {
+    pub fn word(&self) -> &AtomicU32 {
         &self.0
     }
 
     /// Returns true as long as the handle may be asked for the thread's std handle.
-    pub(super) fn is_named(&self) -> bool {
+    pub fn is_named(&self) -> bool {
         self.0.load(Ordering::Relaxed) & CONSUMED == 0
     }
 
@@ -70,48 +70,48 @@ impl Ends {
     /// Sets [`RAN`]: the thread has left its result. Returns false if the handle was dropped, so
     /// that the packet and the result are the thread's.
     #[must_use]
-    pub(super) fn ran(&self) -> bool {
+    pub fn ran(&self) -> bool {
         self.step(RAN) & DETACHED == 0
     }
 
     /// Returns true once the thread has left its result.
-    pub(super) fn has_run(&self) -> bool {
+    pub fn has_run(&self) -> bool {
         self.0.load(Ordering::Acquire) & RAN != 0
     }
 
     /// Sets [`LEAVES`]: the thread is about to be kept. Returns false if the handle was dropped, so
     /// that the thread frees the packet.
     #[must_use]
-    pub(super) fn leaves(&self) -> bool {
+    pub fn leaves(&self) -> bool {
         self.step(LEAVES) & DETACHED == 0
     }
 
     /// Sets [`ENDED`]: the thread ends for good. Returns whether there is a handle, which may free
     /// the packet from here on, and whether the handle waits.
     #[must_use]
-    pub(super) fn ends(&self) -> (bool, bool) {
+    pub fn ends(&self) -> (bool, bool) {
         let before = self.step(ENDED);
         (before & DETACHED == 0, before & CONSUMED != 0)
     }
 
     /// Returns true once the thread has nothing more to run.
-    pub(super) fn has_left(&self) -> bool {
+    pub fn has_left(&self) -> bool {
         self.0.load(Ordering::Acquire) & (FINAL | LEAVES) != 0
     }
 
     /// Sets [`JOINED`]: the handle is about to wait, and won't be dropped.
-    pub(super) fn consume(&self) {
+    pub fn consume(&self) {
         self.0.fetch_or(CONSUMED | JOINED, Ordering::Acquire);
     }
 
     /// Returns the word, and whether the thread is gone or ends for good.
-    pub(super) fn look(&self) -> (u32, bool) {
+    pub fn look(&self) -> (u32, bool) {
         let state = self.0.load(Ordering::Acquire);
         (state, state & FINAL != 0)
     }
 
     /// Returns true if the thread ends for good, so that libc knows when it is gone.
-    pub(super) fn is_for_good(&self) -> bool {
+    pub fn is_for_good(&self) -> bool {
         self.0.load(Ordering::Acquire) & ENDED != 0
     }
 
@@ -119,7 +119,7 @@ impl Ends {
     /// be called more than once. Returns true if the handle frees the packet when the thread is
     /// gone.
     #[must_use]
-    pub(super) fn detach(&self, lose: impl Fn()) -> bool {
+    pub fn detach(&self, lose: impl Fn()) -> bool {
         let mut state = self.0.fetch_or(CONSUMED, Ordering::Acquire) | CONSUMED;
         loop {
             if state & RAN != 0 {
