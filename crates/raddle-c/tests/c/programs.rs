@@ -181,7 +181,7 @@ fn debuggers_see_where_a_scheduler_comes_from() {
         for name in [" raddle_ums_enter ", " schedule ", " start_thread "] {
             assert_eq!(text.matches(name).count(), 2, "{name}: {text}");
         }
-        for name in ["arch::calls::call_restartable", "arch::calls::restart"] {
+        for name in ["x86_64::calls::call_restartable", "x86_64::calls::restart"] {
             assert_eq!(text.matches(name).count(), 1, "{name}: {text}");
         }
     }
