@@ -117,9 +117,11 @@ impl Modules {
             return index;
         }
         let plain = path.strip_suffix(" (deleted)");
+        // The kernel writes a line feed in a path so, and nothing else.
+        let name = plain.unwrap_or(path).replace("\\012", "\n");
         self.modules.push(Module {
             path: path.to_owned(),
-            file: PathBuf::from(format!("{root}{}", plain.unwrap_or(path))),
+            file: PathBuf::from(format!("{root}{name}")),
             is_deleted: plain.is_some(),
             start,
             image: OnceCell::new(),

@@ -124,11 +124,25 @@ impl<'a> Symbols<'a> {
     }
 }
 
+/// Returns the name as the source has it. A name of C's is that already, though the demangler of
+/// C++ takes `f` for the type `float`.
+fn demangled(name: &str) -> String {
+    if !name.starts_with("_Z") && !name.starts_with("_R") {
+        return name.to_owned();
+    }
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}");
+    }
+    let symbol = cpp_demangle::Symbol::new(name).ok();
+    let demangled = symbol.and_then(|symbol| symbol.demangle().ok());
+    demangled.unwrap_or_else(|| name.to_owned())
+}
+
 /// Returns the functions from the inside out. A position in the source belongs to the innermost
 /// function; that of an inlined function's call belongs to its caller.
 fn expand(symbol: &Sym<'_>) -> Vec<Function> {
     let named = |name: &str, position: Option<&CodeInfo<'_>>, is_inlined| Function {
-        name: name.to_owned(),
+        name: demangled(name),
         file: position.map(|it| it.to_path().to_string_lossy().into_owned()),
         line: position.and_then(|it| it.line),
         is_inlined,
@@ -144,4 +158,26 @@ fn expand(symbol: &Sym<'_>) -> Vec<Function> {
         .collect();
     functions.reverse();
     functions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::demangled;
+
+    #[test]
+    fn names_of_c_are_left_alone() {
+        for name in ["f", "rd", "St", "Pi", "i", "FvvE", "main"] {
+            assert_eq!(demangled(name), name);
+        }
+    }
+
+    #[test]
+    fn names_of_rust_and_cpp_are_readable() {
+        assert_eq!(
+            demangled("_ZN4core3fmt5write17h0123456789abcdefE"),
+            "core::fmt::write"
+        );
+        assert_eq!(demangled("_ZN3one3twoEi"), "one::two(int)");
+        assert_eq!(demangled("_Zbroken"), "_Zbroken");
+    }
 }

@@ -164,7 +164,7 @@ pub(super) fn lines(frame: &NamedFrame, all: bool) -> Vec<String> {
     let named = &frame.named;
     if named.functions.is_empty() {
         let place = match &named.module {
-            Some(module) => format!("{module}+{:#x}", named.offset),
+            Some(module) => format!("{}+{:#x}", plain(module), named.offset),
             None => format!("{:#x}", frame.frame.address),
         };
         return vec![format!("{place}{guessed}")];
@@ -172,9 +172,12 @@ pub(super) fn lines(frame: &NamedFrame, all: bool) -> Vec<String> {
     let line = |function: &raddle_stacks::Function| {
         let at = match (&function.file, function.line, &named.module) {
             (Some(file), Some(line), _) => {
-                format!("  {}:{line}", file.rsplit('/').next().unwrap_or(file))
+                format!(
+                    "  {}:{line}",
+                    plain(file.rsplit('/').next().unwrap_or(file))
+                )
             }
-            (_, _, Some(module)) => format!("  {module}"),
+            (_, _, Some(module)) => format!("  {}", plain(module)),
             _ => String::new(),
         };
         let inlined = if function.is_inlined {
