@@ -112,7 +112,7 @@ impl Process {
 
 /// A thread has ended on `carrier`, perhaps its own; `own` is its own, if it has one.
 pub(crate) fn thread_ended(carrier: &Carrier, own: *mut Carrier) {
-    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+    if carrier.is_bound() {
         end(carrier); // it has nothing else to run
     }
     // SAFETY: null or a carrier that waits for this thread.

@@ -436,7 +436,7 @@ impl Carrier {
 
     #[cold]
     fn change_queues(&self) {
-        if !self.bound.load(Ordering::Relaxed).is_null() {
+        if self.is_bound() {
             return;
         }
         let source = self.engine().source();

@@ -166,7 +166,7 @@ pub fn at_safe_point(point: Point) {
     if !PROCESS.is_started() || carrier.raw.get() != 0 {
         return;
     }
-    if strikes(point) && carrier.bound.load(Ordering::Relaxed).is_null() {
+    if strikes(point) && !carrier.is_bound() {
         match draw() % 4 {
             0 => yields::yield_now(),
             1 => switch::move_away(delay),

@@ -226,7 +226,7 @@ impl Engine {
             self.staged.push(task); // a carrier calls the plug-in
             return self.wake_one_or_sysmon();
         }
-        let carrier = carrier.filter(|own| own.bound.load(Ordering::Relaxed).is_null());
+        let carrier = carrier.filter(|own| !own.is_bound());
         let stops = matches!(reason, Reason::Yielded | Reason::Preempted);
         let reason = policies::prepare(carrier, task, reason);
         // Another engine's carrier doesn't look at this queue.
@@ -393,8 +393,7 @@ impl Plan {
 impl Carrier {
     /// Returns true if another engine queues `thread`, which this carrier runs.
     pub(crate) fn is_strange_to(&self, thread: &Thread) -> bool {
-        !core::ptr::eq(thread.engine(), self.engine())
-            && self.bound.load(Ordering::Relaxed).is_null()
+        !core::ptr::eq(thread.engine(), self.engine()) && !self.is_bound()
     }
 
     /// Returns true if this carrier should let go of `thread`, which it runs, for others.

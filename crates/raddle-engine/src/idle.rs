@@ -34,7 +34,7 @@ const LONG_YIELD_NS: u64 = 1_000_000;
 
 /// Returns a thread to run; sleeps until there is one.
 pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
-    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+    if carrier.is_bound() {
         return bound::wait_for_mail(carrier);
     }
     let engine = carrier.engine();
@@ -366,9 +366,8 @@ pub(crate) fn polling_matters_ns() -> u64 {
 }
 
 /// Returns true if the poller may as well run what was posted: no other carrier of the engine is
-/// awake, and the
-/// poller isn't needed for an event soon. So threads that are posted now and then, or woken by
-/// timers, stay on one carrier. A poller that was kicked already has something to run.
+/// awake, and the poller isn't needed for an event soon. So threads that are posted now and then,
+/// or woken by timers, stay on one carrier. A poller that was kicked already has something to run.
 pub(crate) fn suffices_poller(engine: &Engine) -> bool {
     engine.has_poller()
         && engine.idle.len() as u32 + 1 >= engine.active()

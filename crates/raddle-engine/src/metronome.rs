@@ -115,7 +115,7 @@ pub fn beat(carrier: &Carrier) -> bool {
     let is_regular = switches + 1 == expects
         && carrier.thread_or_none().is_some()
         && carrier.handed_off.load(Ordering::Relaxed) == 0
-        && carrier.bound.load(Ordering::Relaxed).is_null()
+        && !carrier.is_bound()
         && (!carrier.queue.is_empty() || carrier.engine().has_posted());
     if !is_regular {
         metronome.expects.store(0, Ordering::Relaxed);
@@ -257,9 +257,7 @@ pub(crate) fn rest_ns(carrier: &Carrier, quantum_ns: u64, is_prompt: bool) -> u6
 
 /// Returns true if all that decides about turns on this carrier is the quantum.
 fn is_ruled_by_quanta(carrier: &Carrier) -> bool {
-    !carrier.engine().has_one_queue()
-        && !ums::is_leased(carrier)
-        && carrier.bound.load(Ordering::Relaxed).is_null()
+    !carrier.engine().has_one_queue() && !ums::is_leased(carrier) && !carrier.is_bound()
 }
 
 /// The quanta that are beaten: shorter ones are so costly by any means that sysmon, which comes

@@ -300,7 +300,7 @@ pub(crate) fn pick<'a>(carrier: &Carrier) -> Option<&'a Thread> {
 
 #[inline(never)]
 fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
-    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+    if carrier.is_bound() {
         return pick_rest(carrier);
     }
     carrier.follow_policy();
@@ -341,7 +341,7 @@ fn pick_with_tick<'a>(carrier: &Carrier, tick: Tick) -> Option<&'a Thread> {
 /// next.
 #[cold]
 fn pick_without_queue<'a>(carrier: &Carrier) -> Option<&'a Thread> {
-    if carrier.bound.load(Ordering::Relaxed).is_null() {
+    if !carrier.is_bound() {
         return carrier.engine().pick_by_policy(carrier);
     }
     let mail = carrier
@@ -425,7 +425,7 @@ pub(crate) extern "C" fn carrier_main(address: usize, stack: *mut u8) -> ! {
     (PROCESS.hooks().carrier_starts)(carrier);
     carrier.leave_stacks_out();
     carrier.now_ns.set(clock::now_ns()); // with signals open: the clock may be forbidden here
-    if carrier.bound.load(Ordering::Relaxed).is_null() {
+    if !carrier.is_bound() {
         carrier.set_state(CarrierState::Idle);
         if carrier.engine().enlist(carrier) {
             idle::sleep_as_spare(carrier)

@@ -83,7 +83,7 @@ pub fn execute(control: &WorkerControl, lease: &Lease) {
     own.waits_for(WaitKind::OTHER, 0, 0);
     let lease = from_ref(lease).cast_mut();
     worker.lease.store(lease, Ordering::Release);
-    if carrier.bound.load(Ordering::Relaxed).is_null() {
+    if !carrier.is_bound() {
         // SAFETY: the worker is the caller's, off its stack, as the claim found; this thread is in
         // no queue, and continues when the lease is taken.
         unsafe { change(carrier, own, worker) };
@@ -126,7 +126,7 @@ pub fn look_at_signals(own: &Thread) {
 pub fn breathe(rhythm: u64) {
     let carrier = Carrier::current();
     let switches = carrier.switches.load(Ordering::Relaxed);
-    if switches & rhythm == 0 && carrier.bound.load(Ordering::Relaxed).is_null() {
+    if switches & rhythm == 0 && !carrier.is_bound() {
         yields::yield_now();
     }
 }
@@ -166,7 +166,7 @@ pub fn pass(next: &Thread, lease: &Lease) {
         carrier.switches.store(switches + 1, Ordering::Relaxed); // it may be another worker now
         return;
     }
-    if carrier.bound.load(Ordering::Relaxed).is_null() {
+    if !carrier.is_bound() {
         // SAFETY: the next one is claimed and off its stack, as the claim found; the caller belongs
         // to the thread that saw it yield.
         unsafe { change(carrier, own, next) }

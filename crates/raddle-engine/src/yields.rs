@@ -37,7 +37,7 @@ pub fn yield_now() {
 /// prefer.
 #[cold]
 fn yield_by_detour(carrier: &Carrier, thread: &Thread) {
-    let is_bound = !carrier.bound.load(Ordering::Relaxed).is_null();
+    let is_bound = carrier.is_bound();
     if is_bound || !carrier.is_wanted(thread) {
         return yield_alone(carrier, thread);
     }
@@ -71,7 +71,7 @@ pub fn perhaps_yield(one_in: u32, rarer: impl FnOnce() -> u32) {
 
 #[inline(never)]
 fn perhaps_after_all(carrier: &Carrier, drawn: u32, rarer: u32) {
-    if drawn.is_multiple_of(rarer) && carrier.bound.load(Ordering::Relaxed).is_null() {
+    if drawn.is_multiple_of(rarer) && !carrier.is_bound() {
         yield_now();
     }
 }
@@ -83,7 +83,7 @@ fn yield_alone(carrier: &Carrier, thread: &Thread) {
     if thread.signals.deliverable() != 0 {
         carrier.attention.store(1, Ordering::Relaxed);
     }
-    if !carrier.bound.load(Ordering::Relaxed).is_null() {
+    if carrier.is_bound() {
         // SAFETY: no memory is involved.
         unsafe { sys!(nr::__NR_sched_yield) };
         return;

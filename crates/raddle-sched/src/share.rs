@@ -100,8 +100,7 @@ pub const LEAD_NS: u64 = 1_000_000;
 /// The run time of all runnable tasks together between two turns of one that computes beside them,
 /// as far as [`LEAST_SLICE_NS`] allows.
 pub const LATENCY_NS: u64 = 12_000_000;
-/// The shortest slice. A preemption costs some 10 us, and with one CPU, where sysmon takes the
-/// carrier's, up to 50 us.
+/// The shortest slice. On the only CPU its end costs one of sysmon's looks, too: 20 to 50 us.
 pub const LEAST_SLICE_NS: u64 = 1_000_000;
 
 /// A timed carrier counts runnable tasks at intervals of this time for each carrier.

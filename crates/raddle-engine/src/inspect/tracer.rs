@@ -4,10 +4,7 @@
 
 use crate::process::PROCESS;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use raddle_sys::{is_err, nr, sys};
-
-/// `PR_SET_PTRACER` of `prctl(2)`: "Yama" in letters.
-pub const SET_PTRACER: usize = 0x5961_6d61;
+use raddle_sys::{is_err, nr, prctl, sys};
 
 /// The process that the program declared as its tracer. Written by the program's threads, read by
 /// sysmon. A mixture with [`DECLARER`] of another process can't be: a fork copies both.
@@ -44,5 +41,14 @@ pub(super) fn restore() {
 fn set(tracer: usize) -> bool {
     let zero = 0usize;
     // SAFETY: changes a right to this process, and no memory.
-    !is_err(unsafe { sys!(nr::__NR_prctl, SET_PTRACER, tracer, zero, zero, zero) })
+    !is_err(unsafe {
+        sys!(
+            nr::__NR_prctl,
+            prctl::PR_SET_PTRACER,
+            tracer,
+            zero,
+            zero,
+            zero
+        )
+    })
 }
