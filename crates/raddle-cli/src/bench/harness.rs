@@ -233,7 +233,24 @@ impl Figure {
 
     /// Returns how many times better `this` is than `that`.
     pub(super) fn times_better(&self, this: Way, that: Way) -> Option<f64> {
-        let (this, that) = (self.median(this)?, self.median(that)?);
+        self.better(self.median(this)?, self.median(that)?)
+    }
+
+    /// The same for samples that were taken one after the other: the median of the ratios of
+    /// neighbours, which a change of the machine's speed leaves as it is.
+    pub(super) fn times_better_than_neighbours(&self, this: Way, that: Way) -> Option<f64> {
+        let pairs = self
+            .samples
+            .get(&this)?
+            .iter()
+            .zip(self.samples.get(&that)?);
+        let mut ratios: Vec<f64> = pairs
+            .filter_map(|(&this, &that)| self.better(this, that))
+            .collect();
+        median(&mut ratios)
+    }
+
+    fn better(&self, this: f64, that: f64) -> Option<f64> {
         let (better, worse) = if self.more_is_better() {
             (this, that)
         } else {

@@ -81,6 +81,15 @@ impl Jdk {
 impl Workshop {
     pub(super) fn open(fraction: f64) -> Result<Workshop, Failure> {
         let folder = std::env::temp_dir().join(format!("raddle-bench-{}", std::process::id()));
+        Workshop::at(folder, fraction)
+    }
+
+    /// Makes another one in this one's folder.
+    pub(super) fn another(&self, name: &str) -> Result<Workshop, Failure> {
+        Workshop::at(self.path(name), self.fraction)
+    }
+
+    fn at(folder: PathBuf, fraction: f64) -> Result<Workshop, Failure> {
         let write = || -> io::Result<()> {
             fs::create_dir(&folder)?;
             SOURCES

@@ -29,6 +29,7 @@ mod report;
 mod requests;
 mod running;
 mod runtimes;
+mod side_by_side;
 mod sysbench;
 mod tree;
 mod wrk;
@@ -47,6 +48,7 @@ use crate::run::preload;
 use catalog::{KINDS, Kind, Missing, Server};
 use measure::Plan;
 use report::Journal;
+use side_by_side::WAYS;
 
 pub(super) fn run(arguments: &ServersArguments) -> Result<ExitCode> {
     let kinds = chosen(&arguments.servers)?;
@@ -62,10 +64,22 @@ pub(super) fn run(arguments: &ServersArguments) -> Result<ExitCode> {
     registry::watch()?;
     let workshop = Workshop::open(1.0)?;
     registry::remove_at_end(&workshop.path(""));
-    let mut servers = Vec::new();
+    let lanes: Vec<Workshop> = match arguments.side_by_side {
+        true => (WAYS.iter().map(|way| workshop.another(way.name()))).collect::<Result<_, _>>()?,
+        false => Vec::new(),
+    };
+    let shops = if lanes.is_empty() {
+        std::slice::from_ref(&workshop)
+    } else {
+        &lanes
+    };
+    let mut servers: Vec<(&str, Vec<Server>)> = Vec::new();
     for kind in kinds {
-        let prepared = prepared(kind, &workshop, arguments)?;
-        servers.extend(prepared.into_iter().map(|server| (kind.name, server)));
+        servers.extend(
+            prepared(kind, shops, arguments)?
+                .into_iter()
+                .map(|them| (kind.name, them)),
+        );
     }
     let plan = Plan {
         rounds: arguments.rounds,
@@ -74,12 +88,12 @@ pub(super) fn run(arguments: &ServersArguments) -> Result<ExitCode> {
         rates_percent: &arguments.rate,
         port: arguments.port,
         raddle: this_executable()?,
-        folder: workshop.path(""),
+        folders: shops.iter().map(|shop| shop.path("")).collect(),
     };
     report::print_head(&machine, &plan);
     let (mut measured, mut failed) = (0, 0);
-    for (name, server) in &servers {
-        for outcome in measure::measure(server, &arguments.clients, &plan) {
+    for (name, same) in &servers {
+        for outcome in measure::measure(same, &arguments.clients, &plan) {
             journal.append(name, &outcome)?;
             report::print(&outcome)?;
             measured += u32::from(!outcome.phases.is_empty());
@@ -118,22 +132,34 @@ fn chosen(names: &[String]) -> Result<Vec<&'static Kind>, Failure> {
     }
 }
 
-/// Returns the servers of a kind. A named kind must be installed; another is skipped with a
-/// message.
+/// Returns the servers of a kind, each as often as there are workshops. A named kind must be
+/// installed; another is skipped with a message.
 fn prepared(
     kind: &Kind,
-    workshop: &Workshop,
+    workshops: &[Workshop],
     arguments: &ServersArguments,
-) -> Result<Vec<Server>, Failure> {
-    let servers = kind.check(!arguments.rate.is_empty());
-    match servers.and_then(|()| (kind.prepare)(workshop)) {
-        Ok(servers) => Ok(servers),
+) -> Result<Vec<Vec<Server>>, Failure> {
+    let made = || {
+        kind.check(!arguments.rate.is_empty())?;
+        workshops
+            .iter()
+            .map(kind.prepare)
+            .collect::<Result<Vec<_>, _>>()
+    };
+    match made() {
+        Ok(sets) => Ok(transposed(sets)),
         Err(Missing { what, cure }) if arguments.servers.is_empty() => {
             skipped(kind.name, &format!("{what}: {cure}"));
             Ok(Vec::new())
         }
         Err(Missing { what, cure }) => Err(Failure::input(format!("{}: {what}", kind.name), cure)),
     }
+}
+
+/// Returns a list for each place in the sets, which are equally long.
+fn transposed<T>(sets: Vec<Vec<T>>) -> Vec<Vec<T>> {
+    let mut sets: Vec<_> = sets.into_iter().map(Vec::into_iter).collect();
+    std::iter::from_fn(|| sets.iter_mut().map(Iterator::next).collect()).collect()
 }
 
 /// Prints a line for each kind; compiles and starts nothing.

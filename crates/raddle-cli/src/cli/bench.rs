@@ -95,7 +95,8 @@ Examples:
   raddle bench servers --list
   raddle bench servers tomcat memcached --rounds 5 --json results.jsonl
   raddle bench servers mariadb --clients 16,128
-  raddle bench servers nginx --rate 10,50,90")]
+  raddle bench servers nginx --rate 10,50,90
+  raddle bench servers memcached --side-by-side --rounds 1 --windows 20 --seconds 1")]
 pub(crate) struct ServersArguments {
     /// Which servers; without a name all that are installed
     #[arg(value_name = "SERVER")]
@@ -126,6 +127,12 @@ pub(crate) struct ServersArguments {
     #[arg(long, value_name = "PERCENT[,PERCENT]", value_delimiter = ',',
         value_parser = parse_percent)]
     pub rate: Vec<u32>,
+
+    /// Runs the server in all ways at the same time, and loads each for a window by turns. The
+    /// second half of the windows counts: the median of the ratios of neighbours in time. For
+    /// machines that change their speed
+    #[arg(long, conflicts_with_all = ["rate", "port"])]
+    pub side_by_side: bool,
 
     /// The servers' port, instead of free ones
     #[arg(long, value_parser = parse_port)]

@@ -1,12 +1,13 @@
 //! Rounds of one server: started in every way by turns, loaded in windows, ended.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::catalog::{Client, Server};
 use super::requests::{Latency, Load, Window};
 use super::running::Running;
+use super::side_by_side::WAYS;
 use super::{requests, sysbench, wrk};
 use crate::bench::harness::{Figure, Sample, add, progress};
 use crate::bench::process::{EVERY_WAY, Way};
@@ -19,8 +20,8 @@ pub(super) struct Plan<'a> {
     pub rates_percent: &'a [u32],
     pub port: Option<u16>,
     pub raddle: PathBuf,
-    /// For temporary files.
-    pub folder: PathBuf,
+    /// For temporary files: one, or one for each of the [servers that run side by side](WAYS).
+    pub folders: Vec<PathBuf>,
 }
 
 /// A phase of a server's run.
@@ -30,6 +31,8 @@ pub(super) enum Phase {
     Start,
     /// Full speed; counted from 1.
     Window(u32),
+    /// The second half of the windows of servers that are loaded by turns.
+    Steady,
     /// A constant rate, in percent of the native capacity.
     Rate(u32),
 }
@@ -46,17 +49,23 @@ pub(super) struct Outcome {
     pub failures: BTreeMap<Way, String>,
 }
 
-/// Returns an outcome for each number of clients, measured when the iterator reaches it.
+/// Returns an outcome for each number of clients, measured when the iterator reaches it. Several
+/// servers are one server with several sets of files: they run [side by side](super::side_by_side).
 pub(super) fn measure<'a>(
-    server: &'a Server,
+    servers: &'a [Server],
     clients: &'a [u32],
     plan: &'a Plan<'a>,
 ) -> impl Iterator<Item = Outcome> + 'a {
+    let server = &servers[0];
     let clients = match clients {
         [] => server.clients,
         _ => clients,
     };
-    let ready = server.set_up.map_or(Ok(()), |set_up| set_up(&plan.folder));
+    let mut places = servers.iter().zip(&plan.folders);
+    let ready = places.try_for_each(|(server, folder)| match server.set_up {
+        Some(set_up) => set_up(folder),
+        None => Ok(()),
+    });
     clients.iter().map(move |&clients| {
         let mut outcome = Outcome {
             title: server.title.clone(),
@@ -67,6 +76,7 @@ pub(super) fn measure<'a>(
             failures: BTreeMap::new(),
         };
         match &ready {
+            Ok(()) if servers.len() == WAYS.len() => outcome.run_side_by_side(servers, plan),
             Ok(()) => outcome.run(server, plan),
             Err(why) => outcome.fail_everywhere(why),
         }
@@ -118,7 +128,7 @@ impl Outcome {
 
     /// Runs the server once, from start to end. Returns the rate of the last window at full speed.
     fn run_once(&mut self, server: &Server, way: Way, plan: &Plan) -> Result<f64, String> {
-        let mut running = start(server, way, plan)?;
+        let mut running = start(server, way, plan, &plan.folders[0])?;
         let start_ms = running.start_up.as_secs_f64() * 1e3;
         self.add(Phase::Start, way, sample("listens-after", start_ms, "ms"));
         let clients = self.clients;
@@ -146,7 +156,7 @@ impl Outcome {
         add(self.phases.entry(phase).or_default(), way, sample);
     }
 
-    fn add_window(&mut self, phase: Phase, way: Way, window: &Measured) {
+    pub(super) fn add_window(&mut self, phase: Phase, way: Way, window: &Measured) {
         let seen = &window.seen;
         self.add(phase, way, sample("rate", seen.rate, "req/s"));
         if let Some(Latency { p50_us, p99_us }) = seen.latency {
@@ -161,8 +171,8 @@ impl Outcome {
 }
 
 /// A client's figures of a window, and the server's use of the CPU meanwhile.
-struct Measured {
-    seen: Window,
+pub(super) struct Measured {
+    pub seen: Window,
     cpu: Duration,
 }
 
@@ -175,8 +185,13 @@ fn sample(name: &str, value: f64, unit: &str) -> Sample {
 }
 
 /// Starts the server and stores the data that its clients read.
-fn start(server: &Server, way: Way, plan: &Plan) -> Result<Running, String> {
-    let running = Running::start(server, way, plan.port, &plan.raddle, &plan.folder)?;
+pub(super) fn start(
+    server: &Server,
+    way: Way,
+    plan: &Plan,
+    folder: &Path,
+) -> Result<Running, String> {
+    let running = Running::start(server, way, plan.port, &plan.raddle, folder)?;
     if let Client::Own(protocol) = server.client {
         let prepared = protocol.prepare(running.port);
         prepared.map_err(|error| format!("it stored no value: {error}"))?;
@@ -186,7 +201,7 @@ fn start(server: &Server, way: Way, plan: &Plan) -> Result<Running, String> {
 
 /// Measures one window. If the client fails because the server has died, the error has the server's
 /// last lines.
-fn measured(
+pub(super) fn measured(
     running: &mut Running,
     load: impl FnOnce(u16) -> Result<Window, String>,
 ) -> Result<Measured, String> {
@@ -199,7 +214,12 @@ fn measured(
 
 /// A window at full speed. For offered rates our own client measures the capacity as well, so that
 /// both figures come from one client.
-fn full_speed(server: &Server, port: u16, clients: u32, plan: &Plan) -> Result<Window, String> {
+pub(super) fn full_speed(
+    server: &Server,
+    port: u16,
+    clients: u32,
+    plan: &Plan,
+) -> Result<Window, String> {
     match server.client {
         Client::Http if plan.rates_percent.is_empty() => wrk::run(port, clients, plan.window),
         Client::Sysbench => sysbench::run(port, clients, plan.window),
@@ -227,7 +247,7 @@ fn own(
 /// Requests a second of the native server on all CPUs, in the last of the windows.
 fn capacity(server: &Server, clients: u32, plan: &Plan) -> Result<f64, String> {
     progress(&format!("{}: native capacity", server.title));
-    let mut running = start(server, Way::NativeAll, plan)?;
+    let mut running = start(server, Way::NativeAll, plan, &plan.folders[0])?;
     let mut rate = 0.0;
     for _ in 0..plan.windows {
         rate = measured(&mut running, |port| own(server, port, clients, plan, None))?

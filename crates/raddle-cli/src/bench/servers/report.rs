@@ -97,6 +97,7 @@ fn row(phase: Phase, figure: &Figure, capacity: Option<f64>) -> Vec<String> {
     let name = match phase {
         Phase::Start => "start".into(),
         Phase::Window(number) => format!("window {number}"),
+        Phase::Steady => "steady".into(),
         Phase::Rate(percent) => {
             let rate = capacity.unwrap_or_default() * f64::from(percent) / 100.0;
             format!("offered {percent} %, {rate:.0} req/s")
@@ -105,11 +106,20 @@ fn row(phase: Phase, figure: &Figure, capacity: Option<f64>) -> Vec<String> {
     let mut cells = vec![format!("{name}: {}", figure.name), figure.unit.clone()];
     for (raddle, native) in PAIRS {
         let value = |way| figure.median(way).map_or("-".into(), rounded);
-        let ratio = figure.times_better(raddle, native);
+        let ratio = times_better(phase, figure, raddle, native);
         let ratio = ratio.map_or("-".into(), |ratio| format!("{ratio:.2}x"));
         cells.extend([value(native), value(raddle), ratio]);
     }
     cells
+}
+
+/// Neighbours in time are compared where there are any.
+fn times_better(phase: Phase, figure: &Figure, this: Way, that: Way) -> Option<f64> {
+    if phase == Phase::Steady {
+        figure.times_better_than_neighbours(this, that)
+    } else {
+        figure.times_better(this, that)
+    }
 }
 
 /// The file of JSON lines, if one was asked for.
@@ -129,7 +139,7 @@ struct Line<'a> {
     server: &'a str,
     program: &'a str,
     clients: u32,
-    /// `start`, `window` or `rate`.
+    /// `start`, `window`, `steady` or `rate`.
     phase: &'static str,
     /// For windows from 1; for offered rates in percent.
     number: u32,
@@ -187,9 +197,10 @@ impl<'a> Journal<'a> {
         phase: Phase,
         figure: &'b Figure,
     ) -> Line<'b> {
-        let (phase, number) = match phase {
+        let (name, number) = match phase {
             Phase::Start => ("start", 0),
             Phase::Window(number) => ("window", number),
+            Phase::Steady => ("steady", 0),
             Phase::Rate(percent) => ("rate", percent),
         };
         let ways = figure.samples.iter();
@@ -197,7 +208,7 @@ impl<'a> Journal<'a> {
             .clone()
             .filter_map(|(way, _)| Some((way.name(), figure.median(*way)?)));
         let ratios = PAIRS.iter().filter_map(|&(this, that)| {
-            let ratio = figure.times_better(this, that)?;
+            let ratio = times_better(phase, figure, this, that)?;
             Some((format!("{}/{}", this.name(), that.name()), ratio))
         });
         let failures = outcome.failures.iter();
@@ -207,7 +218,7 @@ impl<'a> Journal<'a> {
             server,
             program: &outcome.title,
             clients: outcome.clients,
-            phase,
+            phase: name,
             number,
             window_s: self.window_s,
             capacity: outcome.capacity,
