@@ -402,7 +402,7 @@ impl Watcher {
         let head = ring.head.load(Ordering::Acquire);
         if head != core::mem::replace(&mut watch.head, head) {
             if now_ns < self.asleep_until_ns {
-                watch.budget.rang(now_ns, self.proven);
+                watch.budget.rang(now_ns);
                 let from_ns = watch.budget.from_ns();
                 entry.from_ns.store(from_ns, Ordering::Relaxed);
             }

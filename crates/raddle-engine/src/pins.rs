@@ -29,7 +29,13 @@ pub(crate) struct Log {
     total: AtomicU64,
     kept: [Kept; PINS],
     places: [Place; PLACES],
+    /// When the kernel last refused to say where a carrier sits; 0 for never.
+    refused_ns: AtomicU64,
 }
+
+/// After a refusal the kernel isn't asked for so long: a process that may not be traced
+/// (`PR_SET_DUMPABLE`, a change of its user) is refused each time.
+const REFUSED_NS: u64 = 1_000_000_000;
 
 /// See [`PinPlace`].
 struct Place {
@@ -87,7 +93,7 @@ impl Place {
         self.read_ns.store(now_ns, Ordering::Relaxed);
         self.words.store(0, Ordering::Relaxed);
         let words = read_stack(at.stack_pointer, &self.stack);
-        if where_it_waits(kernel_tid) == Some(at) {
+        if where_it_waits(kernel_tid) == Some(Some(at)) {
             self.stack_pointer
                 .store(at.stack_pointer, Ordering::Relaxed);
             self.words.store(words as u64, Ordering::Relaxed);
@@ -132,6 +138,7 @@ impl Log {
             total: AtomicU64::new(0),
             kept: [const { Kept::new() }; PINS],
             places: [const { Place::new() }; PLACES],
+            refused_ns: AtomicU64::new(0),
         }
     }
 
@@ -140,10 +147,10 @@ impl Log {
         let total = self.total.load(Ordering::Relaxed);
         let kept = &self.kept[total as usize % PINS];
         let kernel_tid = carrier.kernel_tid.load(Ordering::Relaxed);
-        let at = where_it_waits(kernel_tid);
+        let now_ns = clock::now_ns();
+        let at = self.ask(kernel_tid, now_ns);
         let tid = carrier.thread_or_none().map_or(0, Thread::tid);
         let (call, address) = at.map_or((PinRecord::UNKNOWN, 0), |at| (at.call, at.address));
-        let now_ns = clock::now_ns();
         kept.at_ns.store(now_ns, Ordering::Relaxed);
         kept.tid.store(u64::from(tid), Ordering::Relaxed);
         kept.call.store(call as u64, Ordering::Relaxed);
@@ -160,6 +167,18 @@ impl Log {
         if let Some(place) = known.or_else(rarest) {
             place.count(at, tid, kernel_tid, now_ns);
         }
+    }
+
+    /// Where the carrier's kernel thread waits, unless the kernel has refused to say so of late.
+    fn ask(&self, kernel_tid: u32, now_ns: u64) -> Option<At> {
+        let refused_ns = self.refused_ns.load(Ordering::Relaxed);
+        if refused_ns != 0 && now_ns.saturating_sub(refused_ns) < REFUSED_NS {
+            return None;
+        }
+        let answer = where_it_waits(kernel_tid);
+        let refused_ns = if answer.is_none() { now_ns } else { 0 };
+        self.refused_ns.store(refused_ns, Ordering::Relaxed);
+        answer?
     }
 
     /// The most frequent places, in no order. In sysmon.
@@ -198,11 +217,16 @@ struct At {
     address: u64,
 }
 
-/// `None` where `/proc` doesn't say, and if it has come back.
-fn where_it_waits(tid: u32) -> Option<At> {
+/// `None` where `/proc` doesn't say; nothing if the thread has come back.
+fn where_it_waits(tid: u32) -> Option<Option<At>> {
     let mut text = [0u8; 256];
     let mut path = [0u8; kthread::TASK_PATH];
-    let text = read_file(kthread::task_path(&mut path, tid, b"/syscall\0"), &mut text)?;
+    let path = kthread::task_path(&mut path, tid, b"/syscall\0");
+    read_file(path, &mut text).map(parsed)
+}
+
+/// Returns what `/proc/self/task/TID/syscall` says; `None` if the thread has come back.
+fn parsed(text: &[u8]) -> Option<At> {
     let line = text.split(|&byte| byte == b'\n').next()?;
     let mut words = line.split(|&byte| byte == b' ');
     let call = words.next().and_then(decimal)?;

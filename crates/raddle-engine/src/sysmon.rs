@@ -1,6 +1,6 @@
 //! Sysmon: a kernel thread that watches the carriers and answers inspection requests.
 //!
-//! Sysmon looks at the carriers on an interval from `policy`: 100 us after something was found,
+//! Sysmon looks at the carriers on an interval from `policy`: 250 us after something was found,
 //! doubling to a millisecond, and not at all once everything has been idle for a while (then the
 //! first carrier that gets work wakes it), or while only one thread lives ([`alone`]). It acts on
 //! five things: a backlog that lasts, an idle carrier while none polls, posted work while a carrier

@@ -23,7 +23,7 @@ use raddle_sched::share::{
 };
 
 /// A turn of this length is worth a system call, which tells how much of it the carrier had a CPU.
-const MEASURED_NS: u64 = share::LONG_TURN_NS;
+const MEASURED_NS: u64 = 250_000;
 
 /// A carrier's part. Written by the carrier, but for `slices`.
 pub(crate) struct Timing {

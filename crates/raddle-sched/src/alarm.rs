@@ -2,8 +2,8 @@
 //! an interrupt, and sysmon a look.
 //!
 //! An alarm was in vain if the kernel had taken the CPU away, if the wait was over at once, or if
-//! no other thread wanted to run. Each alarm in vain lengthens the gap to the next one; an alarm
-//! that helped shortens the gap to the least. Until an alarm has helped, gaps grow longer still.
+//! no other thread wanted to run. Each alarm in vain doubles the gap to the next one, and each that
+//! helped quarters it: where less than half of the alarms help, they come seldom.
 //!
 //! [`Sleeps`] decides whether carriers have alarms before any carrier was seen to wait in the
 //! kernel while others wanted to run. An alarm costs each sleep of its carrier some hundred
@@ -12,9 +12,7 @@
 /// The shortest time between two alarms of one carrier.
 pub const MIN_GAP_NS: u64 = 1_000_000;
 /// The longest.
-pub const MAX_GAP_NS: u64 = 4_000_000;
-/// The longest as long as no alarm has ever helped.
-pub const UNPROVEN_GAP_NS: u64 = 32_000_000;
+pub const MAX_GAP_NS: u64 = 32_000_000;
 /// The length of the period over which the sleeps of carriers are counted.
 pub const CALM_NS: u64 = 20_000_000;
 /// The most sleeps in a period for which carriers get alarms: 1000 a second.
@@ -38,22 +36,20 @@ impl Budget {
         }
     }
 
-    /// An alarm came at `now_ns`. It counts as in vain unless [`Budget::helped`] follows. `proven`
-    /// is true if any alarm has ever helped.
-    pub fn rang(&mut self, now_ns: u64, proven: bool) {
+    /// An alarm came at `now_ns`. It counts as in vain unless [`Budget::helped`] follows.
+    pub fn rang(&mut self, now_ns: u64) {
         self.rang_ns = now_ns;
-        let longest_ns = if proven { MAX_GAP_NS } else { UNPROVEN_GAP_NS };
-        self.gap_ns = (self.gap_ns * 2).min(longest_ns);
+        self.gap_ns = (self.gap_ns * 2).min(MAX_GAP_NS);
     }
 
-    /// An alarm has helped for the first time, perhaps that of another carrier.
+    /// A carrier has waited in the kernel, in others' way, for the first time.
     pub fn proven(&mut self) {
-        self.gap_ns = self.gap_ns.min(MAX_GAP_NS);
+        self.gap_ns = MIN_GAP_NS;
     }
 
     /// A thread runs sooner because of the last alarm.
     pub fn helped(&mut self) {
-        self.gap_ns = MIN_GAP_NS;
+        self.gap_ns = (self.gap_ns / 4).max(MIN_GAP_NS);
     }
 
     /// Returns the time from which on the carrier may be watched again.
@@ -118,27 +114,35 @@ mod tests {
     fn alarms_in_vain_come_ever_later_and_useful_ones_soon() {
         let (mut budget, mut now_ns) = (Budget::new(), 5);
         assert_eq!(budget.from_ns(), 0, "the first is free");
-        for gap_ns in [2, 4, 4].map(|ms| ms * MIN_GAP_NS) {
-            budget.rang(now_ns, true);
+        for gap_ns in [2, 4, 8, 16, 32, 32].map(|ms| ms * MIN_GAP_NS) {
+            budget.rang(now_ns);
             assert_eq!(budget.from_ns(), now_ns + gap_ns);
             now_ns += gap_ns;
         }
-        budget.rang(now_ns, true);
-        budget.helped();
-        assert_eq!(budget.from_ns(), now_ns + MIN_GAP_NS);
+        for gap_ns in [8, 4, 2, 1, 1].map(|ms| ms * MIN_GAP_NS) {
+            budget.rang(now_ns);
+            budget.helped();
+            assert_eq!(budget.from_ns(), now_ns + gap_ns);
+        }
     }
 
     #[test]
-    fn alarms_that_never_helped_come_seldom() {
+    fn the_first_wait_in_the_way_of_others_forgets_alarms_in_vain() {
         let mut budget = Budget::new();
-        (0..20).for_each(|_| budget.rang(7, false));
-        assert_eq!(budget.from_ns(), 7 + UNPROVEN_GAP_NS);
-        budget.proven();
+        (0..20).for_each(|_| budget.rang(7));
         assert_eq!(budget.from_ns(), 7 + MAX_GAP_NS);
-        let mut fresh = Budget::new();
-        fresh.proven();
-        fresh.rang(7, true);
-        assert_eq!(fresh.from_ns(), 7 + 2 * MIN_GAP_NS);
+        budget.proven();
+        assert_eq!(budget.from_ns(), 7 + MIN_GAP_NS);
+    }
+
+    #[test]
+    fn alarms_of_which_a_fourth_helps_come_seldom() {
+        let mut budget = Budget::new();
+        for _ in 0..10 {
+            (0..4).for_each(|_| budget.rang(7));
+            budget.helped();
+        }
+        assert_eq!(budget.from_ns(), 7 + MAX_GAP_NS / 4);
     }
 
     #[test]

@@ -92,8 +92,8 @@ impl Default for Backlog {
     }
 }
 
-/// The first interval between two of sysmon's looks.
-pub const SYSMON_MIN_NS: u64 = 100_000;
+/// The first interval between two of sysmon's looks. What has to be seen sooner says so itself.
+pub const SYSMON_MIN_NS: u64 = 250_000;
 /// The longest interval.
 pub const SYSMON_MAX_NS: u64 = 10_000_000;
 /// How long sysmon keeps looking after all carriers went idle.
