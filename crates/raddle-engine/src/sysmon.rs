@@ -15,24 +15,28 @@
 //! way round, all SeqCst.
 
 mod alone;
+pub(crate) mod contention;
 mod demands;
+pub(crate) mod pinning;
+mod quotas;
+mod reminders;
+mod round;
+pub(crate) mod stand_in;
 
-use crate::alarms::{self, Watcher};
-use crate::carrier::{Carrier, CarrierState, PREEMPT};
-use crate::clock;
-use crate::contention;
-use crate::cpus;
-use crate::descriptor::OwnDescriptor;
 use crate::inspect;
-use crate::kthread;
-use crate::metronome::{self, Metronomes};
-use crate::pages;
-use crate::plugins;
-use crate::process::PROCESS;
-use crate::quotas::Quotas;
-use crate::reminders::Reminders;
-use crate::sight::Sight;
-use crate::stand_in::{self, StandIn};
+use crate::io::pages;
+use crate::kernel_events::block_events::{self, Watcher};
+use crate::kernel_events::quantum_timer::{self, Metronomes};
+use crate::kernel_threads::descriptor::OwnDescriptor;
+use crate::kernel_threads::kthread;
+use crate::os::cpus;
+use crate::scheduling::plugins;
+use crate::state::carrier::{Carrier, CarrierState, PREEMPT};
+use crate::state::clock;
+use crate::state::process::PROCESS;
+use crate::sysmon::quotas::Quotas;
+use crate::sysmon::reminders::Reminders;
+use crate::sysmon::round::Sight;
 use crate::ums;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
 use demands::{
@@ -46,6 +50,7 @@ use raddle_sched::policy::{
 use raddle_sched::share::LONG_TURN_NS;
 use raddle_sys::abi::{PollFd, Timespec};
 use raddle_sys::{err, errno, mem, nr, sys};
+use stand_in::StandIn;
 
 /// Sysmon's memory is on its stack, perhaps in three copies while it is made.
 pub(crate) const STACK: usize =
@@ -89,7 +94,7 @@ impl Sysmon {
         let flags = nr::EFD_CLOEXEC | nr::EFD_NONBLOCK;
         // SAFETY: makes a descriptor.
         let wake = unsafe { sys!(nr::__NR_eventfd2, 0usize, flags) };
-        let wake = crate::descriptor::hide(wake)?;
+        let wake = crate::kernel_threads::descriptor::hide(wake)?;
         self.wake.set(wake as i32);
         // Here and not on the thread: the program must never see a descriptor of the runtime.
         self.listener.set(inspect::listen());
@@ -304,7 +309,7 @@ impl Watch {
         } else {
             -1 // ignored
         };
-        let mut fds = [IGNORED; OTHERS + alarms::MOST];
+        let mut fds = [IGNORED; OTHERS + block_events::MOST];
         let (asked, asked_events) = self.client.polled(listener);
         let all = [wake, asked, events].into_iter();
         let mut count = 0;
@@ -446,7 +451,7 @@ impl Watch {
         // No look is needed to hear soon that a carrier waits in the kernel; or a look can't tell,
         // because on the only CPU no carrier runs while sysmon does.
         let has_one_cpu = self.has_one_cpu;
-        let is_told = |carrier| has_one_cpu || alarms::is_armed(carrier);
+        let is_told = |carrier| has_one_cpu || block_events::is_armed(carrier);
         for (at, carrier) in watched() {
             let (seen, found) = (&mut self.seen[at], &mut self.found[at]);
             if carrier.state() != CarrierState::Running {
@@ -555,7 +560,7 @@ impl Watch {
         let verdict = policy::judge(found, demand, policy::Terms { quantum_ns, timed });
         sight.look_within(verdict.within_ns);
         if timed {
-            sight.look_within(metronome::rest_ns(carrier, quantum_ns, self.is_prompt));
+            sight.look_within(quantum_timer::rest_ns(carrier, quantum_ns, self.is_prompt));
         }
         if verdict.watch && !sight.progress && !sight.watch {
             sight.watch = found.computes || sight.asks(&mut self.seen[at], carrier, found);

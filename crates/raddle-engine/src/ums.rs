@@ -28,12 +28,12 @@
 //! Sysmon may take a lease that is newer than the one it looked for. So a worker without a lease
 //! may run; it parks as other threads do, and to yield it goes through its list first.
 
-use crate::carrier::Carrier;
-use crate::kthread;
-use crate::process::PROCESS;
-use crate::switch::{enter, leave};
-use crate::thread::{Thread, WaitKind};
-use crate::yields;
+use crate::kernel_threads::kthread;
+use crate::scheduling::switch::{enter, leave};
+use crate::scheduling::yields;
+use crate::state::carrier::Carrier;
+use crate::state::process::PROCESS;
+use crate::state::thread::{Thread, WaitKind};
 use core::ptr::{NonNull, from_ref, null_mut};
 use core::sync::atomic::Ordering;
 use raddle_arch::switch;

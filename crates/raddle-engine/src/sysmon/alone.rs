@@ -15,9 +15,9 @@
 //! of both sides make one of the two see the other.
 
 use super::{Sysmon, Watch};
-use crate::carrier::CarrierState;
-use crate::pages;
-use crate::process::PROCESS;
+use crate::io::pages;
+use crate::state::carrier::CarrierState;
+use crate::state::process::PROCESS;
 use core::sync::atomic::{Ordering, fence};
 
 impl Sysmon {

@@ -1,13 +1,15 @@
 //! What sysmon asks about one carrier, and the threads that it sees to there.
 
 use super::Found;
-use crate::carrier::{Carrier, CarrierState};
-use crate::chaos::{self, Point};
-use crate::engine::Engine;
-use crate::helpers::POKE;
-use crate::process::PROCESS;
-use crate::turn::Turn;
-use crate::{pages, policies, timed, ums};
+use crate::io::helpers::POKE;
+use crate::io::pages;
+use crate::scheduling::chaos::{self, Point};
+use crate::scheduling::{policies, timed};
+use crate::state::carrier::{Carrier, CarrierState};
+use crate::state::engine::Engine;
+use crate::state::process::PROCESS;
+use crate::state::turn::Turn;
+use crate::ums;
 use core::sync::atomic::Ordering;
 use raddle_sched::policy::Demand;
 

@@ -5,9 +5,9 @@
 //! loads and stores, and the switch. All else goes through [`super::execute`] and
 //! [`super::yield_to_scheduler`]. The fields of a thread that it touches are in two cache lines.
 
-use crate::carrier::Carrier;
-use crate::signals::ThreadSignals;
-use crate::thread::{Thread, WaitKind};
+use crate::state::carrier::Carrier;
+use crate::state::signals::ThreadSignals;
+use crate::state::thread::{Thread, WaitKind};
 use core::mem::offset_of;
 use raddle_interface::ThreadView;
 use raddle_sched::Task;
@@ -47,7 +47,7 @@ const _: () = {
 /// Offsets in a [`Carrier`].
 pub mod carrier {
     use super::*;
-    pub use crate::carrier::{ATTENTION, CURRENT};
+    pub use crate::state::carrier::{ATTENTION, CURRENT};
     pub const SWITCHES: usize = offset_of!(Carrier, switches);
     pub const CALLS: usize = offset_of!(Carrier, calls);
     pub const BOUND: usize = offset_of!(Carrier, bound);

@@ -1,5 +1,5 @@
 //! Reusable threads: threads of the explicit API that become the next thread when they have ended
-//! ([`raddle_engine::kept`]).
+//! ([`raddle_engine::reusable`]).
 //!
 //! This crate has in the thread's slot what the kernel keeps of a thread, and prepares the slot
 //! anew for the next thread: id, name, mask, alternate stack, attributes, times. So nothing of the
@@ -14,7 +14,7 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_arch::set_control_words;
-use raddle_engine::kept::Seat;
+use raddle_engine::reusable::Seat;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, PROCESS, Thread, switch, ums};
 use raddle_sched::timers::NEVER;
