@@ -2,6 +2,6 @@
 
 pub mod direct;
 pub mod helpers;
-pub mod pages;
+mod pages;
 pub mod pump;
 pub mod ring;

@@ -12,6 +12,9 @@
 //! | `os` | `chunks` | tables that grow and never move |
 //! | | [`cpus`] | how many carriers the machine allows |
 //! | | [`shown`] | the CPUs that the program is shown |
+//! | | `io_uring` | an io_uring's two queues |
+//! | | `kernel_calls` | waits on words, pauses, CPU time |
+//! | | `own_descriptor` | a descriptor of the runtime's own |
 //! | `state` | [`thread`] | the green thread and the table of all of them |
 //! | | `life` | what a thread does, as others see it |
 //! | | [`attributes`] | policy, priority, niceness and affinity of a thread |
@@ -21,8 +24,9 @@
 //! | | [`carrier`] | the kernel thread that runs green threads |
 //! | | `arrivals` | the signals that a carrier has received |
 //! | | `run_length` | for how long a carrier runs without a pause, and in what pieces |
-//! | | [`process`] | what all threads share; the way of a woken thread to its engine |
-//! | | [`engine`] | queues, carriers, a policy and settings: pushing work, waking carriers |
+//! | | [`process`] | what all threads share |
+//! | | `parts` | what the parts in the rooms above keep in the process and its carriers |
+//! | | [`engine`] | queues, carriers, a policy and settings |
 //! | | [`engines`] | the default engine and further ones |
 //! | | [`accounting`] | CPU time of threads, counted from the first request on |
 //! | | `delays` | how long runnable threads wait for a carrier |
@@ -38,7 +42,10 @@
 //! | `kernel_events` | `block_events` | the kernel's word that a carrier waits in the kernel |
 //! | | [`quantum_timer`] | a carrier's own timer, which ends turns that are all of one quantum |
 //! | `scheduling` | [`switch`] | parking, exiting, the carrier's scheduler loop |
+//! | | `wake_ups` | the way of a woken thread to its engine |
+//! | | `posts` | what becomes runnable enters an engine, and wakes a carrier |
 //! | | [`yields`] | letting others run |
+//! | | [`page_rings`] | an io_uring of each carrier, for reads of the page cache that wait
 //! | | [`preemption`] | giving the carrier up before the next wait |
 //! | | [`timed`] | carriers that keep accounts of CPU time |
 //! | | [`idle`] | what a carrier does without work |
@@ -46,15 +53,16 @@
 //! | | `policies` | other orders of runnable threads than the carriers' own queues |
 //! | | [`plugins`] | calls of a plug-in's policy, and their end |
 //! | | `carriers` | how many carriers, where they are, and which are spare |
+//! | | `contention` | extra carriers while other processes want the CPUs |
 //! | | [`bound`] | carriers that run one thread |
 //! | | `hosts` | threads that host light threads of the explicit API |
 //! | | [`chaos`] | rare schedules made common, for finding bugs |
 //! | `io` | [`pump`] | descriptors, one epoll |
 //! | | [`helpers`] | kernel threads for calls that only block |
 //! | | [`ring`] | one kernel thread and an io_uring, for what waits for a disk |
-//! | | [`pages`] | an io_uring of each carrier, for reads of the page cache that wait |
+//! | | `pages` | waits for pages of the page cache, by these rings |
 //! | | [`direct`] | reads past the page cache, which need no kernel thread |
-//! | [`ums`] | | threads that run other threads: user-mode schedulers |
+//! | | [`ums`] | threads that run other threads: user-mode schedulers |
 //! | [`sysmon`] | | the watcher: lasting backlogs, missing poller, inspection requests |
 //! | | `contention` | extra carriers while other processes want the CPUs |
 //! | | `quotas` | how much CPU time an engine may use |
@@ -76,13 +84,14 @@ mod scheduling;
 mod start;
 mod state;
 pub mod sysmon;
-pub mod ums;
 
-pub use io::{direct, helpers, pages, pump, ring};
+pub use io::{direct, helpers, pump, ring};
 pub use kernel_events::quantum_timer;
 pub use kernel_threads::{descriptor, ending, filters, kthread, own_signals, roster};
 pub use os::{cpus, shown};
-pub use scheduling::{bound, chaos, idle, plugins, preemption, switch, timed, yields};
+pub use scheduling::{
+    bound, chaos, idle, page_rings, plugins, preemption, switch, timed, ums, yields,
+};
 pub use start::fork;
 pub use state::{
     accounting, attributes, carrier, clock, engine, engines, process, reusable, signals, stacks,

@@ -2,4 +2,7 @@
 
 pub(crate) mod chunks;
 pub mod cpus;
+pub(crate) mod io_uring;
+pub(crate) mod kernel_calls;
+pub(crate) mod own_descriptor;
 pub mod shown;

@@ -11,6 +11,7 @@ pub(crate) mod delays;
 pub mod engine;
 pub mod engines;
 pub(crate) mod life;
+pub(crate) mod parts;
 pub mod process;
 pub mod reusable;
 pub(crate) mod run_length;

@@ -15,7 +15,6 @@
 //! way round, all SeqCst.
 
 mod alone;
-pub(crate) mod contention;
 mod demands;
 pub(crate) mod pinning;
 mod quotas;
@@ -24,21 +23,22 @@ mod round;
 pub(crate) mod stand_in;
 
 use crate::inspect;
-use crate::io::pages;
 use crate::kernel_events::block_events::{self, Watcher};
 use crate::kernel_events::quantum_timer::{self, Metronomes};
-use crate::kernel_threads::descriptor::OwnDescriptor;
 use crate::kernel_threads::kthread;
 use crate::os::cpus;
+use crate::scheduling::contention;
+use crate::scheduling::page_rings;
 use crate::scheduling::plugins;
+use crate::scheduling::ums;
 use crate::state::carrier::{Carrier, CarrierState, PREEMPT};
 use crate::state::clock;
+pub use crate::state::parts::sysmon::Sysmon;
 use crate::state::process::PROCESS;
 use crate::sysmon::quotas::Quotas;
 use crate::sysmon::reminders::Reminders;
 use crate::sysmon::round::Sight;
-use crate::ums;
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use core::sync::atomic::{Ordering, fence};
 use demands::{
     demand_on, goes_on_since_ns, quantum_beside_others, reduce, see_to_signals, take_due,
 };
@@ -50,7 +50,6 @@ use raddle_sched::policy::{
 use raddle_sched::share::LONG_TURN_NS;
 use raddle_sys::abi::{PollFd, Timespec};
 use raddle_sys::{err, errno, mem, nr, sys};
-use stand_in::StandIn;
 
 /// Sysmon's memory is on its stack, perhaps in three copies while it is made.
 pub(crate) const STACK: usize =
@@ -60,35 +59,7 @@ const FOLLOW_NS: u64 = 2_000_000_000;
 /// Carriers that it looks at: the first ones of the process's list.
 pub(crate) const WATCHED: usize = 512;
 
-/// See the module.
-pub struct Sysmon {
-    /// 1 while it sleeps without a timeout.
-    asleep: AtomicU32,
-    /// 1 while it is on guard.
-    on_guard: AtomicU32,
-    wake: OwnDescriptor,
-    /// The inspection socket.
-    listener: OwnDescriptor,
-    /// The client of the inspection server.
-    pub(crate) client: OwnDescriptor,
-    /// 1 if sysmon's table of descriptors is the program's.
-    shares_table: AtomicU32,
-    pub(crate) stand_in: StandIn,
-}
-
 impl Sysmon {
-    pub(crate) const fn new() -> Self {
-        Self {
-            asleep: AtomicU32::new(0),
-            on_guard: AtomicU32::new(0),
-            wake: OwnDescriptor::none(),
-            listener: OwnDescriptor::none(),
-            client: OwnDescriptor::none(),
-            shares_table: AtomicU32::new(0),
-            stand_in: StandIn::new(),
-        }
-    }
-
     /// Starts the thread.
     pub(crate) fn start(&self) -> Result<(), isize> {
         let flags = nr::EFD_CLOEXEC | nr::EFD_NONBLOCK;
@@ -483,12 +454,14 @@ impl Watch {
             }
             sight.progress |= found.switches_on() && carrier.engine().is_first();
             if !found.switches_on() {
-                pages::relieve(carrier, &relieved);
+                page_rings::relieve(carrier, &relieved);
             }
             if let Some(within_ns) = self.reminders.look(at, carrier, *found, now_ns) {
                 sight.look_within(within_ns);
             }
-            if found.backlog_lasts && !pages::suffices(carrier) || pages::is_held_up(carrier) {
+            if found.backlog_lasts && !page_rings::suffices(carrier)
+                || page_rings::is_held_up(carrier)
+            {
                 sight.acted |= carrier.engine().wake_one();
             }
         }

@@ -24,20 +24,20 @@
 use crate::scheduling::chaos::{self, Point};
 use crate::scheduling::switch;
 use crate::state::carrier::Carrier;
+pub use crate::state::parts::direct::Direct;
+use crate::state::parts::direct::NONE;
 use crate::state::process::PROCESS;
 use core::cell::Cell;
 use core::ptr::with_exposed_provenance_mut;
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_arch::timestamp;
-use raddle_sched::{SpinLock, TaskList, TaskRef, Wake};
+use raddle_sched::{TaskList, TaskRef, Wake};
 use raddle_sys::abi::{AioEvent, Iocb};
 use raddle_sys::{is_err, nr, sys};
 
 /// Reads that may be under way at once; what is more goes elsewhere.
 const ENTRIES: usize = 512;
 
-// States of the context; `READY` comes with its address.
-const NONE: u32 = 0;
 const STARTING: u32 = 1;
 const READY: u32 = 2;
 const REFUSED: u32 = 3;
@@ -90,23 +90,7 @@ struct Transfer {
     done: Cell<bool>,
 }
 
-/// The AIO context of this process.
-pub struct Direct {
-    state: AtomicU32,
-    /// The context, which is the address of its `AioRing`.
-    context: AtomicUsize,
-    reaping: SpinLock<()>,
-}
-
 impl Direct {
-    pub(crate) const fn new() -> Self {
-        Self {
-            state: AtomicU32::new(NONE),
-            context: AtomicUsize::new(0),
-            reaping: SpinLock::new(()),
-        }
-    }
-
     /// Reads; the running thread parks meanwhile, through signals. Gives the result and the time
     /// stamp ticks that it took; `None` if the read can't be submitted.
     ///

@@ -7,56 +7,22 @@
 //! back, and a poke only reaches a file system that listens to signals by itself.
 
 use crate::kernel_threads::kthread;
+use crate::kernel_threads::roster::MAX_HELPERS;
 use crate::scheduling::chaos::{self, Point};
 use crate::scheduling::switch;
 use crate::state::carrier::{Carrier, PREEMPT};
+pub use crate::state::parts::helpers::Helpers;
+use crate::state::parts::helpers::{Progress, Request, State};
 use crate::state::process::PROCESS;
 use core::cell::Cell;
 use core::ptr::null;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_arch::timestamp;
-use raddle_sched::{SpinLock, TaskRef, Wake};
+use raddle_sched::Wake;
 use raddle_sys::{err, errno, mem, nr, sys};
 
-/// Signal 33, which glibc keeps to itself and the runtime handles: interrupts a helper.
-pub const POKE: usize = 33;
+pub use crate::kernel_threads::own_signals::POKE;
 const HELPER_STACK: usize = 32 * 1024;
-/// The most helpers; further requests wait for one.
-pub(crate) const MAX_HELPERS: u32 = 1000;
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Progress {
-    Queued,
-    Taken,
-    Done,
-}
-
-struct Request {
-    nr: u32,
-    args: [usize; 6],
-    result: Cell<isize>,
-    /// Time stamp ticks that the call took in the kernel.
-    ticks: Cell<u64>,
-    patient: bool,
-    task: TaskRef,
-    /// Kernel id of the helper that works on it; 0 before.
-    helper: AtomicU32,
-    /// 1 once the call is to end: before the poke, which the helper may get too early.
-    interrupted: AtomicU32,
-    /// Changed under the lock.
-    progress: Cell<Progress>,
-    next: Cell<*const Request>,
-}
-
-struct State {
-    head: *const Request,
-    tail: *const Request,
-    idle: u32,
-    total: u32,
-}
-
-// SAFETY: requests are reached under the lock until taken, and stay alive until completed.
-unsafe impl Send for State {}
 
 impl State {
     fn unlink(&mut self, request: &Request) {
@@ -81,26 +47,7 @@ impl State {
     }
 }
 
-/// The helpers of this process.
-pub struct Helpers {
-    state: SpinLock<State>,
-    /// Raised for every request; what idle helpers sleep on.
-    posted: AtomicU32,
-}
-
 impl Helpers {
-    pub(crate) const fn new() -> Self {
-        Self {
-            state: SpinLock::new(State {
-                head: null(),
-                tail: null(),
-                idle: 0,
-                total: 0,
-            }),
-            posted: AtomicU32::new(0),
-        }
-    }
-
     /// Executes a blocking system call on a helper; the running thread parks meanwhile. A signal
     /// for the thread interrupts the call.
     ///

@@ -29,29 +29,24 @@ pub mod entry;
 mod limits;
 mod sweep;
 
-use crate::kernel_threads::descriptor::{OwnDescriptor, duplicate_high, hide};
-use crate::os::chunks::{Chunks, Zeroed};
+use crate::kernel_threads::descriptor::{duplicate_high, hide};
+
 use crate::scheduling::switch;
 use crate::state::carrier::Carrier;
 use crate::state::clock;
+pub use crate::state::parts::pump::Pump;
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
-use limits::Limits;
-use sweep::Sweep;
 
 pub use entry::{Entry, Kind, NotPollable};
 pub use limits::Limit;
 
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use core::sync::atomic::Ordering;
 use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, WaitNode, Wake};
 use raddle_sys::abi::{EpollEvent, Timespec};
 use raddle_sys::{err, errno, is_err, nr, sys};
 
-/// Descriptors beyond this pass to the kernel as they are.
-const MAX_DESCRIPTORS: usize = 1 << 20;
-/// Rows mapped at a time.
-const ROWS_EACH: usize = 1024;
 /// Events taken at a time.
 const BATCH: usize = 64;
 
@@ -98,45 +93,7 @@ impl FdWait {
     }
 }
 
-// SAFETY: atomics, free locks and an empty list.
-unsafe impl Zeroed for Entry {}
-
-/// One row a descriptor. Beside [`Pump`], because the child of a fork doesn't write to it.
-pub(crate) type Rows = Chunks<Entry, { MAX_DESCRIPTORS / ROWS_EACH }, ROWS_EACH>;
-
-/// See the module.
-pub struct Pump {
-    epoll: OwnDescriptor,
-    kick: OwnDescriptor,
-    /// Signalled for each direct read that is done, and never read: edges are all that counts.
-    direct: OwnDescriptor,
-    /// Raised at every start, so that a forked child's registrations start afresh.
-    epoch: AtomicU32,
-    /// 1 while the poller sleeps or is about to; the thread that swaps it to 0 kicks.
-    asleep: AtomicU32,
-    /// Threads waiting for descriptors.
-    waiters: AtomicUsize,
-    sweep: Sweep,
-    limits: Limits,
-    /// One more than the highest descriptor seen.
-    high: AtomicUsize,
-}
-
 impl Pump {
-    pub(crate) const fn new() -> Self {
-        Self {
-            epoll: OwnDescriptor::none(),
-            kick: OwnDescriptor::none(),
-            direct: OwnDescriptor::none(),
-            epoch: AtomicU32::new(0),
-            asleep: AtomicU32::new(0),
-            waiters: AtomicUsize::new(0),
-            sweep: Sweep::new(),
-            limits: Limits::new(),
-            high: AtomicUsize::new(0),
-        }
-    }
-
     /// Makes the epoll and its eventfd.
     pub(crate) fn start(&self) -> Result<(), isize> {
         const CLOEXEC: usize = nr::EPOLL_CLOEXEC as usize;

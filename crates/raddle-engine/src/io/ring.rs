@@ -29,18 +29,19 @@
 //! been told of; and waits, without the ring, for what it has. The kernel finishes that in any
 //! system call of this thread (IORING_SETUP_COOP_TASKRUN), and writes what came of it to memory.
 
-pub(crate) mod queues;
-
 use crate::kernel_threads::kthread;
+pub use crate::os::io_uring::Work;
+use crate::os::io_uring::{Entered, Queues, Rest};
 use crate::scheduling::switch;
 use crate::state::carrier::{Carrier, PREEMPT};
+pub use crate::state::parts::ring::Ring;
+use crate::state::parts::ring::{NONE, Posted, Transfer};
 use crate::state::process::PROCESS;
 use core::cell::Cell;
 use core::ptr::{null, null_mut};
-use core::sync::atomic::{AtomicU32, Ordering};
-use queues::{Entered, Queues, Rest};
+use core::sync::atomic::Ordering;
 use raddle_arch::timestamp;
-use raddle_sched::{SpinLock, TaskList, TaskRef, Wake};
+use raddle_sched::{TaskList, Wake};
 use raddle_sys::{err, errno};
 
 const STACK: usize = 64 * 1024;
@@ -50,8 +51,6 @@ const COMPLETIONS: u32 = 4096;
 /// ring's thread is told together.
 const AT_ONCE: u32 = 8;
 
-/// States of the ring: none yet; being made; there; refused.
-const NONE: u32 = 0;
 const STARTING: u32 = 1;
 const READY: u32 = 2;
 const REFUSED: u32 = 3;
@@ -62,66 +61,7 @@ const LOOK_NS: u64 = 1_000_000;
 /// `user_data` of the wait for `posted`; transfers have their addresses there.
 const POSTED: u64 = 0;
 
-/// What is to be read or written.
-#[derive(Clone, Copy)]
-pub struct Work {
-    pub is_write: bool,
-    pub fd: u32,
-    pub address: usize,
-    pub len: u32,
-    /// Not -1, which would mean the file's own position.
-    pub offset: u64,
-}
-
-struct Transfer {
-    work: Work,
-    task: TaskRef,
-    /// Time stamp at the start, then ticks that it took.
-    ticks: Cell<u64>,
-    result: Cell<isize>,
-    /// Changed under the lock.
-    done: Cell<bool>,
-    next: Cell<*const Transfer>,
-}
-
-struct Posted {
-    head: *const Transfer,
-    tail: *const Transfer,
-}
-
-// SAFETY: transfers are reached under the lock until taken, and stay alive until they are done.
-unsafe impl Send for Posted {}
-
-/// The ring of this process.
-pub struct Ring {
-    /// Becomes `READY`, and ceases to be, under the list's lock.
-    state: AtomicU32,
-    /// 1 while the ring's thread may enter its ring.
-    served: AtomicU32,
-    list: SpinLock<Posted>,
-    /// Raised for every transfer.
-    posted: AtomicU32,
-    /// 1 while the ring's thread sleeps or is about to; the thread that swaps it to 0 wakes it.
-    asleep: AtomicU32,
-    /// Transfers that the ring's thread hasn't been told of; 0 again before it takes what there is.
-    unannounced: AtomicU32,
-}
-
 impl Ring {
-    pub(crate) const fn new() -> Self {
-        Self {
-            state: AtomicU32::new(NONE),
-            served: AtomicU32::new(0),
-            list: SpinLock::new(Posted {
-                head: null(),
-                tail: null(),
-            }),
-            posted: AtomicU32::new(0),
-            asleep: AtomicU32::new(0),
-            unannounced: AtomicU32::new(0),
-        }
-    }
-
     /// Reads or writes; the running thread parks meanwhile, through signals. Gives the result and
     /// the time stamp ticks that it took; `None` if there is no ring.
     ///
@@ -426,6 +366,3 @@ fn leave(ring: &Ring, queues: &mut Queues, mut under_way: usize) {
         PROCESS.inject_all(woken);
     }
 }
-
-/// A futex didn't have the value that was waited for.
-const EAGAIN: i32 = err(errno::EAGAIN) as i32;

@@ -34,9 +34,10 @@
 
 use crate::kernel_threads::{kthread, roster};
 use crate::state::carrier::{Carrier, PREEMPT};
+use crate::state::parts::block_events::Alarms;
 use crate::state::process::PROCESS;
 use core::ptr::{null, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use raddle_sched::alarm::{Advice, Budget, Sleeps};
 use raddle_sys::abi::PerfEventAttr;
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
@@ -97,16 +98,6 @@ impl Ring {
     }
 }
 
-/// The engine's part: where the rings are.
-pub(crate) struct Alarms {
-    /// Address of a page of entries, one a carrier by its id; 0 before the first.
-    table: AtomicUsize,
-    /// 1 if carriers may have them.
-    permitted: AtomicU32,
-    /// 1 once the first event is there. Written by the thread that makes it, read by sysmon.
-    ready: AtomicU32,
-}
-
 /// Zero without an alarm.
 struct Entry {
     ring: AtomicPtr<Ring>,
@@ -117,14 +108,6 @@ struct Entry {
 const ENTRIES: usize = mem::PAGE_SIZE / size_of::<Entry>();
 
 impl Alarms {
-    pub(crate) const fn new() -> Self {
-        Self {
-            table: AtomicUsize::new(0),
-            permitted: AtomicU32::new(0),
-            ready: AtomicU32::new(0),
-        }
-    }
-
     /// Returns true if carriers have alarms once they need them.
     pub(crate) fn are_permitted(&self) -> bool {
         self.permitted.load(Ordering::Relaxed) != 0

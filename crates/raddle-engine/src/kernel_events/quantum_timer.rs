@@ -34,27 +34,14 @@
 
 use crate::kernel_events::block_events;
 use crate::state::carrier::{Carrier, PREEMPT};
+use crate::state::parts::quantum_timer::Metronome;
 use crate::state::process::PROCESS;
-use crate::ums;
 use core::ops::RangeInclusive;
 use core::ptr::from_ref;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use raddle_sched::rhythm::Rhythm;
 use raddle_sys::abi::{SigEvent, SigInfo, Timespec};
 use raddle_sys::{is_err, nr, sys};
-
-/// A carrier's part.
-pub(crate) struct Metronome {
-    /// One more than the count of switches that the next beat should find; 0 if it is off. Written
-    /// by sysmon before it starts the timer, then by the carrier's signal handler until that is
-    /// off.
-    expects: AtomicU64,
-    /// Turns that were ended. Written by the handler, read by sysmon.
-    beats: AtomicU64,
-    /// One more than the timer's id; 0 without a timer. Written by sysmon, and by the installer of
-    /// a filter, under the lock of [`crate::kernel_threads::filters`].
-    timer: AtomicU32,
-}
 
 impl Metronome {
     /// In a fresh carrier, and in the child of a fork.
@@ -258,7 +245,7 @@ pub(crate) fn rest_ns(carrier: &Carrier, quantum_ns: u64, is_prompt: bool) -> u6
 
 /// Returns true if all that decides about turns on this carrier is the quantum.
 fn is_ruled_by_quanta(carrier: &Carrier) -> bool {
-    !carrier.engine().has_one_queue() && !ums::is_leased(carrier) && !carrier.is_bound()
+    !carrier.engine().has_one_queue() && !carrier.is_leased() && !carrier.is_bound()
 }
 
 /// The quanta that are beaten: shorter ones are so costly by any means that sysmon, which comes

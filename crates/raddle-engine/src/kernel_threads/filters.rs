@@ -31,17 +31,10 @@
 use crate::kernel_threads::kthread;
 use crate::state::carrier::Carrier;
 use crate::state::clock;
+pub use crate::state::parts::filters::Filters;
 use crate::state::process::PROCESS;
-use core::sync::atomic::{AtomicU32, Ordering};
-use raddle_sched::SpinLock;
+use core::sync::atomic::Ordering;
 use raddle_sys::syscall6;
-
-/// See the module.
-pub struct Filters {
-    lock: SpinLock<()>,
-    /// Threads that are about to install one, and those that have. Raised under the lock.
-    coming: AtomicU32,
-}
 
 /// SECCOMP_FILTER_FLAG_NEW_LISTENER.
 const NEW_LISTENER: usize = 8;
@@ -51,13 +44,6 @@ const PATIENCE_NS: u64 = 200_000_000;
 const LOOK_NS: u64 = 200_000;
 
 impl Filters {
-    pub(crate) const fn new() -> Self {
-        Self {
-            lock: SpinLock::new(()),
-            coming: AtomicU32::new(0),
-        }
-    }
-
     /// In the child of a fork, which has no other thread; before it forgets the parent's carriers.
     pub(crate) fn reset(&self) {
         let Self { lock, coming } = self;

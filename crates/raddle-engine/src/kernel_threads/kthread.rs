@@ -14,9 +14,9 @@ const FILES: usize = nr::CLONE_FILES as usize;
 /// CLONE_VM: another process, with descriptors and handlers of its own; its end sends no signal.
 const OTHER_PROCESS: usize = 0x100;
 
-/// Bytes of stack that a carrier's own stack has.
-pub const STACK_SIZE: usize = 64 * 1024;
-
+pub(crate) use crate::os::kernel_calls::{cpu_ns, nap};
+pub use crate::os::kernel_calls::{futex_wait, futex_wait_for, futex_wake};
+pub use crate::state::carrier::STACK_SIZE;
 pub use raddle_arch::KernelThread as Entry;
 
 /// Starts a kernel thread on `stack_size` bytes of fresh stack. The thread starts with every signal
@@ -160,17 +160,6 @@ pub unsafe fn accept_only(signals: &[usize]) {
     unsafe { change_signal_mask(nr::SIG_SETMASK, mask) };
 }
 
-/// CPU time that the kernel thread `tid` has used; 0 if there is none.
-pub fn cpu_ns(tid: u32) -> u64 {
-    const THREAD: u32 = 4;
-    const SCHED: u32 = 2;
-    let clock = (!tid << 3 | THREAD | SCHED) as i32;
-    let mut time = raddle_sys::abi::Timespec::default();
-    // SAFETY: the kernel fills a live structure.
-    unsafe { sys!(nr::__NR_clock_gettime, clock, &raw mut time) };
-    time.to_ns().unwrap_or(0)
-}
-
 /// Returns true if the calling kernel thread has a seccomp filter, which may kill the thread for a
 /// call that it doesn't know.
 pub(crate) fn is_filtered() -> bool {
@@ -284,53 +273,4 @@ pub(crate) fn beginning<'a>(path: &[u8], buffer: &'a mut [u8]) -> Option<&'a [u8
         got
     };
     Some(&buffer[..got.clamp(0, buffer.len() as isize) as usize])
-}
-
-/// Sleeps, if `*word` is `expected`, until a wake-up or a signal comes.
-pub fn futex_wait(word: *const u32, expected: u32) {
-    // SAFETY: the word is live; FUTEX_WAIT_PRIVATE reads it.
-    unsafe {
-        sys!(
-            nr::__NR_futex,
-            word,
-            nr::FUTEX_WAIT | nr::FUTEX_PRIVATE_FLAG,
-            expected,
-            0usize
-        )
-    };
-}
-
-/// As [`futex_wait`], for at most `timeout_ns`. Returns true if the time passed.
-pub fn futex_wait_for(word: *const u32, expected: u32, timeout_ns: u64) -> bool {
-    let timeout = raddle_sys::abi::Timespec::from_ns(timeout_ns);
-    // SAFETY: as above; the kernel reads a live timespec.
-    let r = unsafe {
-        sys!(
-            nr::__NR_futex,
-            word,
-            nr::FUTEX_WAIT | nr::FUTEX_PRIVATE_FLAG,
-            expected,
-            &raw const timeout
-        )
-    };
-    r == raddle_sys::err(raddle_sys::errno::ETIMEDOUT)
-}
-
-/// Sleeps for about `ns`, or until a signal comes.
-pub(crate) fn nap(ns: u64) {
-    let word = 0u32;
-    futex_wait_for(&raw const word, word, ns);
-}
-
-/// Wakes up to `count` sleepers on `word`.
-pub fn futex_wake(word: *const u32, count: u32) {
-    // SAFETY: FUTEX_WAKE_PRIVATE only uses the address.
-    unsafe {
-        sys!(
-            nr::__NR_futex,
-            word,
-            nr::FUTEX_WAKE | nr::FUTEX_PRIVATE_FLAG,
-            count
-        )
-    };
 }

@@ -2,11 +2,14 @@
 //! them: see [`raddle_sched::signal_gate`].
 
 use crate::kernel_threads::roster;
-use crate::state::carrier::Carrier;
+use crate::state::carrier::{Carrier, PREEMPT};
 use crate::state::process::PROCESS;
 use core::sync::atomic::Ordering;
 use raddle_sched::signal_gate::Closed;
 use raddle_sys::{nr, sys};
+
+/// Signal 33, which glibc keeps to itself and the runtime handles: interrupts a helper.
+pub const POKE: usize = 33;
 
 /// Sends `signal` to a kernel thread of this process; what the kernel says, or `None` if the thread
 /// is about to become another program: what the signal is for waits until that has failed.
@@ -38,4 +41,17 @@ pub fn open(closed: Closed) {
     PROCESS.signal_gate.open(closed);
     PROCESS.roster.answer();
     Carrier::current().attention.store(1, Ordering::Relaxed);
+}
+
+impl Carrier {
+    /// Tells the carrier to preempt the thread that it runs since its switch number `switches`.
+    pub(crate) fn preempt(&self, switches: u64) {
+        self.preempt_at.store(switches + 1, Ordering::Release);
+        self.send(PREEMPT);
+    }
+
+    /// Sends one of the runtime's own signals to the carrier.
+    pub(crate) fn send(&self, signal: usize) {
+        send(self.kernel_tid.load(Ordering::Relaxed), signal);
+    }
 }

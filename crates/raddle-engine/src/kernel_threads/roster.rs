@@ -21,55 +21,20 @@
 //! ([`crate::state::carrier::Carrier::apart`]): it makes no kernel threads but those of threads
 //! that its own makes.
 
-use crate::io::helpers::{MAX_HELPERS, POKE};
+use crate::kernel_threads::own_signals::POKE;
 use crate::kernel_threads::{kthread, own_signals};
 use crate::state::carrier::PREEMPT;
-use crate::state::process;
-use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use raddle_sched::{Orders, SpinLock};
+pub(crate) use crate::state::parts::roster::MAX_HELPERS;
+use crate::state::parts::roster::MOST;
+pub use crate::state::parts::roster::Roster;
+use core::sync::atomic::Ordering;
 use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
-
-/// Carriers, helpers, sysmon and its stand-in.
-const MOST: usize = process::MAX_CARRIERS + MAX_HELPERS as usize + 2;
 
 /// A call changed some kernel threads and not others: one of them had been changed alone before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Differs;
 
-/// See the module.
-pub struct Roster {
-    /// How many of `tids` were ever in use.
-    used: SpinLock<usize>,
-    /// Kernel ids; 0 for a free place. Written under the lock.
-    tids: [AtomicU32; MOST],
-    orders: Orders<MOST>,
-    call: AtomicU32,
-    arguments: [AtomicUsize; 6],
-    /// What the call returned to the giver of the order.
-    expected: AtomicIsize,
-    /// What it returned to another kernel thread, if that differs.
-    differs: AtomicIsize,
-    /// True once no more kernel threads are made: the process is about to end.
-    closed: AtomicBool,
-    /// The FS base of the process's first kernel thread.
-    first_fs: AtomicU64,
-}
-
 impl Roster {
-    pub(crate) const fn new() -> Self {
-        Self {
-            used: SpinLock::new(0),
-            tids: [const { AtomicU32::new(0) }; MOST],
-            orders: Orders::new(),
-            call: AtomicU32::new(0),
-            arguments: [const { AtomicUsize::new(0) }; 6],
-            expected: AtomicIsize::new(0),
-            differs: AtomicIsize::new(0),
-            closed: AtomicBool::new(false),
-            first_fs: AtomicU64::new(0),
-        }
-    }
-
     /// Begins anew with the calling kernel thread alone, which is the only one there is.
     pub(crate) fn begin(&self) {
         let Self {

@@ -3,7 +3,7 @@
 //! A carrier is *active* unless it is spare. An engine's *limit* is what was asked for, plus the
 //! carriers that are blocked in the kernel: another may run in their place (`docs/scheduler.md`);
 //! plus, for the default engine, the *extra* ones while other processes want the CPUs
-//! ([`crate::sysmon::contention`]).
+//! ([`crate::scheduling::contention`]).
 //!
 //! Carriers live in *slots* of a table: type-stable memory, like that of threads. One that ends
 //! gives its slot back, so a stale reference to a carrier names a live one or none, and may wake or
@@ -33,12 +33,12 @@ use crate::kernel_threads::kthread;
 use crate::os::chunks::Zeroed;
 use crate::os::cpus;
 use crate::scheduling::chaos::{self, Point};
+use crate::scheduling::contention;
+use crate::scheduling::ums;
 use crate::scheduling::{bound, idle, switch};
 use crate::state::carrier::{Carrier, CarrierState};
 use crate::state::engine::Engine;
-use crate::state::process::{MAX_CARRIERS, MAX_WANTED, PROCESS, Process};
-use crate::sysmon::contention;
-use crate::ums;
+use crate::state::process::{MAX_CARRIERS, MAX_WANTED, PROCESS, Process, Slots};
 use core::sync::atomic::{Ordering, fence};
 use raddle_sys::abi::CloneArgs;
 use raddle_sys::{err, errno, mem};
@@ -46,31 +46,10 @@ use raddle_sys::{err, errno, mem};
 // SAFETY: atomics, cells of integers and pointers, and a run queue that zero bytes begin.
 unsafe impl Zeroed for Carrier {}
 
-/// The slots of carriers.
-pub(crate) struct Slots {
-    /// How many were ever in use.
-    committed: usize,
-    /// Slots that were given back, linked through [`Carrier::next_free`]; 0 ends the list, else
-    /// slot + 1.
-    free: u32,
-    /// Listed ones that have no kernel thread any more, likewise.
-    ended: u32,
-}
-
 /// A spare carrier that isn't needed for this long ends.
 const SPARE_NS: u64 = 5_000_000_000;
 /// So many spare carriers stay.
 const KEPT: usize = 4;
-
-impl Slots {
-    pub(crate) const fn new() -> Self {
-        Self {
-            committed: 0,
-            free: 0,
-            ended: 0,
-        }
-    }
-}
 
 impl Process {
     /// The carrier with this id.
@@ -103,7 +82,7 @@ impl Process {
             let id = slots.free - 1;
             let carrier = self.slot(id as usize);
             slots.free = carrier.next_free.get();
-            carrier.init(id, engine);
+            prepare(carrier, id, engine);
             carrier.set_state(CarrierState::Running);
             return Ok(carrier);
         }
@@ -113,7 +92,7 @@ impl Process {
         let id = slots.committed;
         let carrier = self.memory.make(id)?;
         chaos::stop(Point::Make);
-        carrier.init(id as u32, engine);
+        prepare(carrier, id as u32, engine);
         chaos::stop(Point::Make);
         // Last: the child of a fork in this moment gives all counted slots back. A fork holds up a
         // thread that touches a page for the first time, as this one has just done.
@@ -146,7 +125,7 @@ impl Process {
         let id = slots.ended - 1;
         let carrier = self.slot(id as usize);
         slots.ended = carrier.next_free.get();
-        carrier.init(id, engine); // it is in the list, and stays ended there until it runs
+        prepare(carrier, id, engine); // it is in the list, and stays ended there until it runs
         Ok(carrier)
     }
 
@@ -476,6 +455,12 @@ impl Engine {
         chaos::stop(Point::Sleep);
         bound::end(carrier)
     }
+}
+
+/// Prepares zeroed memory, or the slot of a carrier that has ended.
+fn prepare(carrier: &Carrier, id: u32, engine: &Engine) {
+    carrier.init(id, engine);
+    carrier.dice.set(chaos::first_dice(id));
 }
 
 /// Returns true if the calling thread is a carrier that may make others.

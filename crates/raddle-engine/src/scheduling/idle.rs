@@ -11,13 +11,14 @@
 //! Searching is bounded: a few microseconds while another carrier runs and may post work, none on a
 //! machine with one CPU.
 
-use crate::io::pages;
 use crate::kernel_events::block_events;
 use crate::kernel_threads::kthread;
+use crate::os::kernel_calls;
 use crate::scheduling::chaos::Point;
+use crate::scheduling::page_rings;
 use crate::scheduling::switch::{look_around, pick};
 use crate::scheduling::{bound, chaos};
-use crate::state::carrier::{Carrier, CarrierState};
+use crate::state::carrier::{Carrier, CarrierState, Source};
 use crate::state::clock;
 use crate::state::engine::Engine;
 use crate::state::process::PROCESS;
@@ -66,7 +67,7 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
             continue;
         }
         carrier.stretch.end(carrier);
-        if pages::adopt(carrier)
+        if page_rings::adopt(carrier)
             && let Some(thread) = pick(carrier)
         {
             return thread;
@@ -118,7 +119,7 @@ fn see_to_files(carrier: &Carrier) {
         PROCESS.direct.reap(&woken);
         PROCESS.unpark_all(woken);
     }
-    pages::look(carrier);
+    page_rings::look(carrier);
     PROCESS.ring.announce();
 }
 
@@ -161,7 +162,7 @@ pub(crate) fn give_queue_away(carrier: &Carrier) {
     {
         queued.push(task);
     }
-    pages::relieve(carrier, &queued);
+    page_rings::relieve(carrier, &queued);
     PROCESS.post_all(queued);
 }
 
@@ -176,9 +177,9 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
     loop {
         let word = carrier.wake_word.as_ptr();
         match engine.spare_ns(carrier) {
-            _ if pages::sleep(carrier) => {} // files stay open for what its ring still does
+            _ if page_rings::sleep(carrier) => {} // files stay open for what its ring still does
             Some(ns) if kthread::futex_wait_for(word, 0, ns) => {
-                if pages::retire(carrier) {
+                if page_rings::retire(carrier) {
                     engine.end_spare(carrier);
                 }
             }
@@ -259,7 +260,7 @@ fn watch_busy(carrier: &Carrier, seen: &mut [u64; WATCHED]) -> bool {
     for (other, seen) in carrier.engine().carriers().zip(seen) {
         if other.id.get() != carrier.id.get() && other.state() == CarrierState::Running {
             *seen = other.switches.load(Ordering::Relaxed);
-            any |= !pages::suffices(other);
+            any |= !page_rings::suffices(other);
         }
     }
     any
@@ -283,7 +284,7 @@ fn steal_slots<'a>(carrier: &Carrier, seen: &[u64; WATCHED]) -> Option<&'a Threa
 fn steal_rings<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     carrier.engine().carriers().find_map(|other| {
         let is_other = other.id.get() != carrier.id.get();
-        if !is_other || other.queue.ring_len() == 0 || pages::suffices(other) {
+        if !is_other || other.queue.ring_len() == 0 || page_rings::suffices(other) {
             return None;
         }
         let task = carrier.queue.steal(&other.queue)?;
@@ -300,7 +301,7 @@ pub(crate) fn steal_backlog(carrier: &Carrier) -> Option<TaskRef> {
     }
     engine.carriers().find_map(|other| {
         let is_other = other.id.get() != carrier.id.get();
-        if !is_other || other.queue.ring_len() < 2 || pages::suffices(other) {
+        if !is_other || other.queue.ring_len() < 2 || page_rings::suffices(other) {
             return None;
         }
         let task = other.queue.pop_ring()?;
@@ -339,7 +340,7 @@ fn poll(carrier: &Carrier) {
     {
         deadline_ns = 0;
     }
-    let woken = match pages::sleep_with_pump(carrier, deadline_ns) {
+    let woken = match page_rings::sleep_with_pump(carrier, deadline_ns) {
         Some(false) => PROCESS.pump.awake(),
         Some(true) => PROCESS.pump.wait_until(0),
         None => PROCESS.pump.wait_until(deadline_ns),
@@ -411,7 +412,7 @@ fn sleep(carrier: &Carrier) {
         || carrier.attention.load(Ordering::Relaxed) != 0;
     if !come_back {
         chaos::stop(Point::Sleep);
-        if !pages::sleep(carrier) {
+        if !page_rings::sleep(carrier) {
             kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
         }
     }
@@ -426,5 +427,36 @@ pub(crate) fn deadline_moved(deadline_ns: u64) {
         && deadline_ns < PROCESS.poller_deadline_ns.load(Ordering::SeqCst)
     {
         PROCESS.pump.kick();
+    }
+}
+
+impl Carrier {
+    /// Follows a change of the policy: uses its own queue, or not any more. On this carrier.
+    #[inline(always)]
+    pub(crate) fn follow_policy(&self) {
+        if self.has_queue() == self.engine().has_one_queue() {
+            self.change_queues();
+        }
+    }
+
+    #[cold]
+    fn change_queues(&self) {
+        if self.is_bound() {
+            return;
+        }
+        let source = self.engine().source();
+        self.set_source(source);
+        if source == Source::Engine {
+            give_queue_away(self);
+        }
+    }
+
+    /// Ends or prevents the carrier's sleep on its wake word: from its own signal handler.
+    pub fn wake_up_from_handler(&self) {
+        self.wake_word.store(1, Ordering::SeqCst);
+        if !self.pages.load(Ordering::Relaxed).is_null() {
+            // A request of its ring's waits, too.
+            kernel_calls::futex_wake(self.wake_word.as_ptr(), u32::MAX >> 1);
+        }
     }
 }

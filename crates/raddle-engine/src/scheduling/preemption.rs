@@ -2,12 +2,12 @@
 
 use crate::scheduling::switch::{come_back, leave, leave_to, look_around_at, move_away};
 use crate::scheduling::timed;
+use crate::scheduling::ums;
 use crate::state::carrier::Carrier;
 use crate::state::clock;
 use crate::state::process::PROCESS;
 use crate::state::thread::{Thread, WaitKind};
 use crate::state::turn::Turn;
-use crate::ums;
 use core::sync::atomic::Ordering;
 
 /// The running thread has used up its quantum: waiting threads run first, those of timers and

@@ -16,27 +16,12 @@
 //! A ring that is emptied within the interval loses no thread, so threads that hand work to each
 //! other on one carrier stay together.
 
-use crate::io::pages;
 use crate::scheduling::idle;
+use crate::scheduling::page_rings;
 use crate::state::carrier::Carrier;
-use core::cell::Cell;
-use raddle_sched::Mark;
 
 /// How long a thread waits in a ring before another carrier may take it for this reason.
 const INTERVAL_NS: u64 = 100_000;
-
-/// The marks of a carrier and the ring that it watches. The carrier's own; zeroed memory is a valid
-/// watch.
-pub(crate) struct Watch {
-    /// The watched carrier's place in the engine's list.
-    index: Cell<u32>,
-    /// The watched ring at the time of the marks.
-    watched: Cell<Mark>,
-    /// The own ring then.
-    own: Cell<Mark>,
-    /// When both were marked.
-    marked_ns: Cell<u64>,
-}
 
 /// Compares the own ring with the watched carrier's and takes threads that have waited longer than
 /// those of the own ring.
@@ -75,7 +60,7 @@ fn compare(carrier: &Carrier, now_ns: u64) {
 /// it took any.
 fn takes(carrier: &Carrier, other: &Carrier) -> bool {
     let watch = &carrier.watch;
-    if carrier.queue.waiting_since(watch.own.get()) != 0 || pages::suffices(other) {
+    if carrier.queue.waiting_since(watch.own.get()) != 0 || page_rings::suffices(other) {
         return false;
     }
     let waiting = other.queue.waiting_since(watch.watched.get());

@@ -5,16 +5,16 @@
 //! on another carrier's CPU (waiting for it on a green stack could deadlock two carriers), or if it
 //! exits (its stack must not be in use when the joiner hears of it).
 
-use crate::io::pages;
 use crate::kernel_events::block_events;
 use crate::kernel_threads::kthread;
 use crate::scheduling::chaos::Point;
+use crate::scheduling::page_rings;
+use crate::scheduling::ums;
 use crate::scheduling::{bound, chaos, hosts, idle, slow_rings, timed};
 use crate::state::carrier::{Carrier, CarrierState};
 use crate::state::process::PROCESS;
 use crate::state::thread::{Thread, WaitKind};
 use crate::state::{accounting, clock, delays};
-use crate::ums;
 use core::sync::atomic::Ordering;
 use raddle_arch::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
 use raddle_sched::policies::Reason;
@@ -159,7 +159,7 @@ pub(crate) fn look_around_at(carrier: &Carrier, now_ns: u64) {
     carrier.now_ns.set(now_ns);
     PROCESS.unpark_all(PROCESS.timers.expire(now_ns));
     PROCESS.ring.announce();
-    pages::look(carrier);
+    page_rings::look(carrier);
     if PROCESS.pump.has_waiters() {
         PROCESS.unpark_all(PROCESS.pump.poll_now());
         PROCESS.unpark_all(PROCESS.pump.sweep_at(now_ns));

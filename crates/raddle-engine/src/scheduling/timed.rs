@@ -11,33 +11,20 @@
 use crate::kernel_events::block_events;
 use crate::scheduling::idle;
 use crate::scheduling::switch::{look_around_at, take_injected};
-use crate::state::accounting::Slices;
 use crate::state::carrier::{Carrier, CarrierState};
+use crate::state::parts::timing::Timing;
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
 use crate::state::{clock, compilers, delays};
-use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use raddle_sched::TaskRef;
 use raddle_sched::policies::Weight;
 use raddle_sched::share::{
-    self, COUNT_NS, Chooser, GRANULARITY_NS, LEAD_NS, LONG_TURN_NS, Load, Sources, gives_way,
+    self, COUNT_NS, GRANULARITY_NS, LEAD_NS, LONG_TURN_NS, Load, Sources, gives_way,
 };
 
 /// A turn of this length is worth a system call, which tells how much of it the carrier had a CPU.
 const MEASURED_NS: u64 = share::LONG_TURN_NS;
-
-/// A carrier's part. Written by the carrier, but for `slices`.
-pub(crate) struct Timing {
-    /// When the running thread's turn began, and CPU time. Sysmon sets the beginning of the turn in
-    /// which it makes the carrier timed.
-    slices: Slices,
-    chooser: Chooser,
-    /// True during a pick.
-    picks: Cell<bool>,
-    /// When the carrier noted the load last.
-    noted_ns: Cell<u64>,
-}
 
 impl Timing {
     pub(crate) fn reset(&self) {
@@ -54,7 +41,7 @@ impl Timing {
         self.slices.end();
     }
 
-    /// See [`Chooser::looks`].
+    /// See [`raddle_sched::share::Chooser::looks`].
     pub(crate) fn looks(&self, now_ns: u64, every_ns: u64) -> bool {
         self.chooser.looks(now_ns, every_ns)
     }

@@ -5,13 +5,11 @@
 //! being idle, and an alternate signal stack; it has no glibc thread block and never runs libc code
 //! on its own behalf.
 
-use crate::kernel_events::quantum_timer::Metronome;
-use crate::kernel_threads::{kthread, own_signals};
-use crate::scheduling::timed::Timing;
-use crate::scheduling::{chaos, idle};
 use crate::state::accounting::Slices;
 use crate::state::arrivals::Arrivals;
 use crate::state::engine::Engine;
+use crate::state::parts::quantum_timer::Metronome;
+use crate::state::parts::timing::Timing;
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
 use core::cell::Cell;
@@ -34,6 +32,8 @@ pub enum CarrierState {
     Ended = 3,
 }
 
+/// Bytes of a carrier's own stack.
+pub const STACK_SIZE: usize = 64 * 1024;
 /// The signal that makes a carrier look whether it is to preempt (glibc's SIGCANCEL, which its
 /// `tgkill` never gives to a kernel thread here). Handled with SA_RESTART.
 pub const PREEMPT: usize = 32;
@@ -126,7 +126,7 @@ pub struct Carrier {
     /// The count of switches and the time when these calls were last looked at.
     pub calls_seen: Cell<(u64, u64)>,
     /// The marks by which this carrier takes threads from slower rings.
-    pub(crate) watch: crate::scheduling::slow_rings::Watch,
+    pub(crate) watch: crate::state::parts::slow_rings::Watch,
     /// The time stamp when a thread that answers clients last looked at descriptors.
     pub answers_looked: Cell<u64>,
     /// The count of switches and the time stamp when a thread that answers clients was seen first.
@@ -210,18 +210,18 @@ pub struct Carrier {
     /// See [`crate::state::run_length`].
     pub(crate) stretch: crate::state::run_length::Stretch,
     /// Its ring for page waits; null for none. Written by the carrier, once.
-    pub(crate) pages: AtomicPtr<crate::io::pages::Own>,
+    pub(crate) pages: AtomicPtr<crate::state::parts::pages::Own>,
     /// See [`crate::kernel_threads::filters`]. Written by the carrier.
     pub(crate) asks: AtomicU32,
     /// The kernel's alternate signal stack of this carrier: lowest address and size in bytes.
     pub signal_stack: Cell<(usize, usize)>,
-    /// The lowest address of its own stack, which has [`kthread::STACK_SIZE`] bytes; null for none.
+    /// The lowest address of its own stack, which has [`STACK_SIZE`] bytes; null for none.
     /// Written by the carrier.
     pub(crate) stack: Cell<*mut u8>,
     /// True while its stacks are left out of forks: it hasn't forked itself. Used by the carrier
     /// alone: set before the kernel is told, cleared after.
     left_out: Cell<bool>,
-    /// See [`crate::scheduling::carriers::Slots`]; under that lock.
+    /// See [`crate::state::process::Slots`]; under that lock.
     pub(crate) next_free: Cell<u32>,
     /// True once it is in the engine's list, which it doesn't leave; under the same lock.
     pub(crate) is_listed: Cell<bool>,
@@ -274,7 +274,6 @@ impl Carrier {
         self.self_ptr.set(self);
         self.id.set(id);
         self.backlog.set(Backlog::new());
-        self.dice.set(chaos::first_dice(id));
     }
 
     /// Prepares zeroed memory as a carrier on which every call passes.
@@ -301,6 +300,12 @@ impl Carrier {
         unsafe { self.current.load(Ordering::Relaxed).as_ref() }
     }
 
+    /// Returns true if a scheduler waits for the thread on this carrier.
+    pub(crate) fn is_leased(&self) -> bool {
+        let thread = self.thread_or_none();
+        thread.is_some_and(|thread| !thread.lease.load(Ordering::Relaxed).is_null())
+    }
+
     #[inline(always)]
     pub(crate) fn set_thread(&self, thread: *mut Thread) {
         self.current.store(thread, Ordering::Relaxed);
@@ -310,12 +315,6 @@ impl Carrier {
     #[inline]
     pub fn is_to_preempt(&self) -> bool {
         self.preempt_at.load(Ordering::Acquire) == self.switches.load(Ordering::Relaxed) + 1
-    }
-
-    /// Tells the carrier to preempt the thread that it runs since its switch number `switches`.
-    pub(crate) fn preempt(&self, switches: u64) {
-        self.preempt_at.store(switches + 1, Ordering::Release);
-        self.send(PREEMPT);
     }
 
     /// The running thread is to give way at the end of its call; on this carrier.
@@ -347,19 +346,6 @@ impl Carrier {
         }
         if flags & FILES == 0 {
             self.own_files.set(1);
-        }
-    }
-
-    /// Sends one of the runtime's own signals to the carrier.
-    pub(crate) fn send(&self, signal: usize) {
-        own_signals::send(self.kernel_tid.load(Ordering::Relaxed), signal);
-    }
-
-    /// Ends or prevents the carrier's sleep on its wake word: from its own signal handler.
-    pub fn wake_up_from_handler(&self) {
-        self.wake_word.store(1, Ordering::SeqCst);
-        if !self.pages.load(Ordering::Relaxed).is_null() {
-            kthread::futex_wake(self.wake_word.as_ptr(), u32::MAX >> 1); // a request of its ring's
         }
     }
 
@@ -427,26 +413,6 @@ impl Carrier {
         self.change_source(Source::Timed, Source::Own);
     }
 
-    /// Follows a change of the policy: uses its own queue, or not any more. On this carrier.
-    #[inline(always)]
-    pub(crate) fn follow_policy(&self) {
-        if self.has_queue() == self.engine().has_one_queue() {
-            self.change_queues();
-        }
-    }
-
-    #[cold]
-    fn change_queues(&self) {
-        if self.is_bound() {
-            return;
-        }
-        let source = self.engine().source();
-        self.set_source(source);
-        if source == Source::Engine {
-            idle::give_queue_away(self);
-        }
-    }
-
     pub(crate) fn set_state(&self, state: CarrierState) {
         self.state.store(state as u32, Ordering::Relaxed);
     }
@@ -488,7 +454,7 @@ impl Carrier {
     fn each_stack(&self, act: impl Fn(*mut u8, usize)) {
         let (base, size) = self.signal_stack.get();
         for (at, len) in [
-            (self.stack.get(), kthread::STACK_SIZE),
+            (self.stack.get(), STACK_SIZE),
             (with_exposed_provenance_mut(base), size),
         ] {
             if !at.is_null() {
@@ -512,10 +478,7 @@ impl Carrier {
     pub(crate) fn take_stacks(&self) -> [(*mut u8, usize); 2] {
         let own = self.stack.replace(null_mut());
         let (base, size) = self.signal_stack.take();
-        [
-            (own, kthread::STACK_SIZE),
-            (with_exposed_provenance_mut(base), size),
-        ]
+        [(own, STACK_SIZE), (with_exposed_provenance_mut(base), size)]
     }
 
     /// Forgets everything but identity, and joins `engine`: in the child of a fork, and when a slot

@@ -6,7 +6,7 @@
 //! first thread, by the carrier that makes that thread; until then, and in the child of a fork, its
 //! threads are the default engine's. The next engine in the same place takes them over.
 
-use crate::kernel_threads::kthread;
+use crate::os::kernel_calls;
 use crate::state::accounting;
 use crate::state::carrier::Carrier;
 use crate::state::engine::{Engine, Plan};
@@ -88,7 +88,7 @@ impl Engines {
         let own = PROCESS
             .carriers()
             .filter(|carrier| carrier.engine().number() == number);
-        own.map(|carrier| kthread::cpu_ns(carrier.kernel_tid.load(Ordering::Relaxed)))
+        own.map(|carrier| kernel_calls::cpu_ns(carrier.kernel_tid.load(Ordering::Relaxed)))
             .sum()
     }
 

@@ -1,39 +1,32 @@
-//! The process: what all threads share, whichever engine runs them. Start-up, and the way of a
-//! woken thread to its engine.
+//! The process: what all threads share, whichever engine runs them; start-up.
 //!
 //! Until the program makes its second thread the process isn't *started*: the main thread is a
 //! green thread on carrier 0, every system call passes, and nothing but a few tables exists.
 //! [`Process::start`] makes the epoll, sysmon and carrier 0's own stack; further carriers are made
 //! when a backlog lasts.
 
-use crate::io::direct::Direct;
-use crate::io::helpers::Helpers;
-use crate::io::pages::Pages;
-use crate::io::pump::{Pump, Rows};
-use crate::io::ring::Ring;
-use crate::kernel_events::block_events;
-use crate::kernel_threads::filters::Filters;
-use crate::kernel_threads::kthread;
-use crate::kernel_threads::roster::Roster;
 use crate::os::chunks::Chunks;
-use crate::scheduling::carriers::Slots;
-use crate::scheduling::chaos::{self, Point};
-use crate::scheduling::timed;
 use crate::state::carrier::Carrier;
+use crate::state::clock;
 use crate::state::engine::Engine;
 use crate::state::engines::Engines;
+use crate::state::parts::block_events::Alarms;
+use crate::state::parts::direct::Direct;
+use crate::state::parts::filters::Filters;
+use crate::state::parts::helpers::Helpers;
+use crate::state::parts::pages::Pages;
+use crate::state::parts::pinning::Log;
+use crate::state::parts::pump::{Pump, Rows};
+use crate::state::parts::ring::Ring;
+use crate::state::parts::roster::Roster;
+use crate::state::parts::sysmon::Sysmon;
 use crate::state::reusable::Kept;
 use crate::state::stacks::Stacks;
 use crate::state::thread::{Life, MAX_THREADS, Thread, ThreadTable};
-use crate::state::{clock, delays};
-use crate::sysmon::Sysmon;
-use crate::sysmon::pinning;
-use crate::ums;
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use raddle_inspect::CodePlaces;
-use raddle_sched::policies::Reason;
-use raddle_sched::{SignalGate, SpinLock, TaskList, TaskRef, Timers, WaitTable};
+use raddle_sched::{SignalGate, SpinLock, Timers, WaitTable};
 use raddle_sys::{mem, nr, sys};
 
 /// The most carriers of the process, bound threads' carriers included.
@@ -117,13 +110,34 @@ pub struct Process {
     pub direct: Direct,
     pub pages: Pages,
     pub roster: Roster,
-    pub(crate) pins: pinning::Log,
-    pub(crate) alarms: block_events::Alarms,
+    pub(crate) pins: Log,
+    pub(crate) alarms: Alarms,
     pub stacks: Stacks,
     /// The carriers of all engines.
     pub(crate) list: [AtomicPtr<Carrier>; MAX_CARRIERS],
     /// The carriers' slots.
     pub(crate) memory: Chunks<Carrier, { MAX_CARRIERS / CARRIERS_EACH }, CARRIERS_EACH>,
+}
+
+/// The slots of carriers.
+pub(crate) struct Slots {
+    /// How many were ever in use.
+    pub(crate) committed: usize,
+    /// Slots that were given back, linked through [`Carrier::next_free`]; 0 ends the list, else
+    /// slot + 1.
+    pub(crate) free: u32,
+    /// Listed ones that have no kernel thread any more, likewise.
+    pub(crate) ended: u32,
+}
+
+impl Slots {
+    pub(crate) const fn new() -> Self {
+        Self {
+            committed: 0,
+            free: 0,
+            ended: 0,
+        }
+    }
 }
 
 /// See [`Process`].
@@ -170,8 +184,8 @@ impl Process {
             direct: Direct::new(),
             pages: Pages::new(),
             roster: Roster::new(),
-            pins: pinning::Log::new(),
-            alarms: block_events::Alarms::new(),
+            pins: Log::new(),
+            alarms: Alarms::new(),
             stacks: Stacks::new(),
             list: [const { AtomicPtr::new(null_mut()) }; MAX_CARRIERS],
             memory: Chunks::new(),
@@ -300,156 +314,6 @@ impl Process {
         match unsafe { self.hooks.load(Ordering::Acquire).as_ref() } {
             Some(hooks) => hooks,
             None => raddle_sys::fatal(b"raddle: the engine was used before it was initialised\n"),
-        }
-    }
-
-    /// Makes a claimed thread runnable, from anywhere in the runtime.
-    #[inline(always)]
-    pub fn unpark(&self, task: TaskRef) {
-        let carrier = Carrier::current_or_null();
-        // SAFETY: non-null carriers live for ever, and this one runs here.
-        match unsafe { carrier.as_ref() } {
-            Some(carrier) => self.unpark_on(carrier, task),
-            None => self.inject(task),
-        }
-    }
-
-    /// As [`Process::unpark`], from the carrier `carrier`: the thread runs next there.
-    #[inline(always)]
-    pub fn unpark_on(&self, carrier: &Carrier, task: TaskRef) {
-        if Thread::of(task).is_woken_elsewhere() || carrier.takes_detour() {
-            return self.unpark_by_detour(carrier, task);
-        }
-        delays::woken(carrier, task);
-        if let Some(displaced) = carrier.queue.push_lifo(task) {
-            carrier.engine().push_ring(carrier, displaced);
-        }
-    }
-
-    #[cold]
-    fn unpark_by_detour(&self, carrier: &Carrier, task: TaskRef) {
-        if Thread::of(task).is_woken_elsewhere() || !carrier.has_queue() {
-            self.inject(task)
-        } else {
-            timed::unpark(carrier, task)
-        }
-    }
-
-    /// Makes a list of claimed threads runnable.
-    pub fn unpark_all(&self, woken: TaskList) {
-        self.unpark_list(woken, true);
-    }
-
-    /// As [`Process::unpark_all`]; on a carrier, no other is woken to help unless `calls`.
-    pub(crate) fn unpark_list(&self, woken: TaskList, calls: bool) {
-        if woken.is_empty() {
-            return;
-        }
-        let carrier = Carrier::current_or_null();
-        // SAFETY: non-null carriers live for ever, and this one runs here.
-        let carrier = unsafe { carrier.as_ref() };
-        let mut first = None;
-        while let Some(task) = woken.pop() {
-            let own = carrier.filter(|own| own.has_queue());
-            let Some(own) = own.filter(|_| !Thread::of(task).is_woken_elsewhere()) else {
-                self.inject(task);
-                continue;
-            };
-            let queue = |task| {
-                if calls {
-                    own.engine().push_ring(own, task)
-                } else {
-                    own.engine().push_quietly(own, task)
-                }
-            };
-            if own.is_timed() {
-                let (_, _, now_ns) = *first.get_or_insert_with(|| (own, task, clock::now_ns()));
-                delays::ready_by_wake_up(own, task, now_ns);
-                timed::place(own, task, queue);
-            } else {
-                delays::woken(own, task);
-                queue(task);
-            }
-        }
-        if let Some((carrier, task, now_ns)) = first {
-            timed::woke(carrier, task, now_ns);
-        }
-    }
-
-    /// Gives a claimed thread to its own carrier if it is bound, to its completion list if it is a
-    /// UMS worker, else to whichever carrier comes first.
-    #[cold]
-    pub fn inject(&self, task: TaskRef) {
-        if !ums::woken(task) {
-            self.post(task);
-        }
-    }
-
-    /// Gives a thread to its own carrier if it is bound, else to whichever of its engine comes
-    /// first, and wakes one if one sleeps.
-    #[cold]
-    pub(crate) fn post(&self, task: TaskRef) {
-        self.post_as(task, Reason::Woken);
-    }
-
-    /// As [`Process::post`], for this reason.
-    pub(crate) fn post_as(&self, task: TaskRef, reason: Reason) {
-        let thread = Thread::of(task);
-        // SAFETY: non-null carriers live for ever.
-        match unsafe { thread.bound.load(Ordering::Acquire).as_ref() } {
-            Some(own) => {
-                delays::ready(task, clock::now_ns());
-                own.mailbox.store(task.as_ptr().cast(), Ordering::Release);
-                self.wake_carrier(own);
-            }
-            None => thread.engine().post(task, reason),
-        }
-    }
-
-    /// As [`Process::inject`] for many, but wakes one carrier only: it takes its share, and others
-    /// are woken if the rest lasts. For kernel threads that aren't carriers.
-    pub(crate) fn inject_all(&self, woken: TaskList) {
-        let ours = TaskList::new();
-        while let Some(task) = woken.pop() {
-            if !ums::woken(task) {
-                ours.push(task);
-            }
-        }
-        self.post_all(ours);
-    }
-
-    /// As [`Process::post`] for many; see [`Process::inject_all`].
-    pub(crate) fn post_all(&self, posted: TaskList) {
-        let engine = self.first();
-        let common = TaskList::new();
-        while let Some(task) = posted.pop() {
-            if Thread::of(task).is_woken_elsewhere() || engine.has_one_queue() {
-                self.post(task)
-            } else {
-                common.push(task)
-            }
-        }
-        if !common.is_empty() {
-            engine.queue.push_all(common);
-            engine.wake_one_or_sysmon();
-        }
-    }
-
-    /// Queues the running thread of `carrier`, which makes room for others.
-    pub(crate) fn push_preempted(&self, carrier: &Carrier, thread: &Thread, now_ns: u64) {
-        let engine = thread.engine();
-        if engine.has_one_queue() || !core::ptr::eq(engine, carrier.engine()) {
-            engine.post(thread.task_ref(), Reason::Preempted)
-        } else {
-            timed::preempted(carrier, thread, now_ns)
-        }
-    }
-
-    pub(crate) fn wake_carrier(&self, carrier: &Carrier) {
-        chaos::stop(Point::Wake);
-        if carrier.wake_word.swap(1, Ordering::AcqRel) == 0 {
-            // All: the carrier itself, or a request of its ring's (`pages`).
-            kthread::futex_wake(carrier.wake_word.as_ptr(), u32::MAX >> 1);
         }
     }
 

@@ -42,8 +42,8 @@ pub struct Thread {
     pub carrier: AtomicPtr<Carrier>,
     /// Times it was switched to.
     pub switches: AtomicU64,
-    /// If not null, this thread is run by user-mode schedulers ([`crate::ums`]). Set before it runs
-    /// and cleared at its end.
+    /// If not null, this thread is run by user-mode schedulers ([`crate::scheduling::ums`]). Set
+    /// before it runs and cleared at its end.
     pub ums: AtomicPtr<WorkerControl>,
     /// If not null, a scheduler waits for this thread. Set by the scheduler; taken by the thread,
     /// or by sysmon.

@@ -15,7 +15,7 @@
 //! of both sides make one of the two see the other.
 
 use super::{Sysmon, Watch};
-use crate::io::pages;
+use crate::scheduling::page_rings;
 use crate::state::carrier::CarrierState;
 use crate::state::process::PROCESS;
 use core::sync::atomic::{Ordering, fence};
@@ -61,7 +61,7 @@ fn are_carriers_quiet() -> bool {
             || carrier.thread_or_none().is_some_and(|thread| {
                 thread.signals.deliverable() != 0 || thread.strays_on(carrier)
             });
-        carrier.state() != CarrierState::Running || !has_signals && !pages::owes(carrier)
+        carrier.state() != CarrierState::Running || !has_signals && !page_rings::owes(carrier)
     })
 }
 

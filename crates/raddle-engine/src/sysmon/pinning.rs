@@ -17,52 +17,17 @@ use crate::kernel_threads::kthread;
 use crate::os::cpus::read_file;
 use crate::state::carrier::Carrier;
 use crate::state::clock;
+use crate::state::parts::pinning::{Log, Place};
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
 use core::sync::atomic::{AtomicU64, Ordering};
-use raddle_inspect::{PINS, PLACES, PinPlace, PinRecord, Pins, STACK_WORDS};
+use raddle_inspect::{PINS, PinPlace, PinRecord, Pins, STACK_WORDS};
 use raddle_sys::{is_err, mem, nr, sys};
-
-/// See the module.
-pub(crate) struct Log {
-    /// The count of all events; the latest [`PINS`] are kept.
-    total: AtomicU64,
-    kept: [Kept; PINS],
-    places: [Place; PLACES],
-}
-
-/// See [`PinPlace`].
-struct Place {
-    count: AtomicU64,
-    at_ns: AtomicU64,
-    tid: AtomicU64,
-    call: AtomicU64,
-    address: AtomicU64,
-    stack_pointer: AtomicU64,
-    words: AtomicU64,
-    /// When a read of the stack was last tried.
-    read_ns: AtomicU64,
-    stack: [AtomicU64; STACK_WORDS],
-}
 
 /// A place's stack is read so often at most.
 const READ_EVERY_NS: u64 = 1_000_000_000;
 
 impl Place {
-    const fn new() -> Self {
-        Self {
-            count: AtomicU64::new(0),
-            at_ns: AtomicU64::new(0),
-            tid: AtomicU64::new(0),
-            call: AtomicU64::new(0),
-            address: AtomicU64::new(0),
-            stack_pointer: AtomicU64::new(0),
-            words: AtomicU64::new(0),
-            read_ns: AtomicU64::new(0),
-            stack: [const { AtomicU64::new(0) }; STACK_WORDS],
-        }
-    }
-
     fn is_of(&self, at: At) -> bool {
         self.count.load(Ordering::Relaxed) != 0
             && self.call.load(Ordering::Relaxed) == at.call as u64
@@ -108,33 +73,7 @@ impl Place {
     }
 }
 
-struct Kept {
-    at_ns: AtomicU64,
-    tid: AtomicU64,
-    call: AtomicU64,
-    address: AtomicU64,
-}
-
-impl Kept {
-    const fn new() -> Self {
-        Self {
-            at_ns: AtomicU64::new(0),
-            tid: AtomicU64::new(0),
-            call: AtomicU64::new(0),
-            address: AtomicU64::new(0),
-        }
-    }
-}
-
 impl Log {
-    pub(crate) const fn new() -> Self {
-        Self {
-            total: AtomicU64::new(0),
-            kept: [const { Kept::new() }; PINS],
-            places: [const { Place::new() }; PLACES],
-        }
-    }
-
     /// Notes that `carrier` sits in the kernel. In sysmon.
     pub(crate) fn note(&self, carrier: &Carrier) {
         let total = self.total.load(Ordering::Relaxed);

@@ -3,11 +3,12 @@
 //! The kernel finishes what a ring was asked for on the ring's own kernel thread. If that thread
 //! waits in a call of the program's, sysmon sends it signals: the first a millisecond after the
 //! carrier was found there, the next after twice the time, until nothing is left. The handler waits
-//! in the ring for a millisecond ([`pages::let_go`]). So a file that the program has closed is gone
-//! after at most twice the time that the disk took, and some milliseconds. Entering the ring for a
-//! moment isn't enough: a page that another thread drops from the cache must be read once more.
+//! in the ring for a millisecond ([`page_rings::let_go`]). So a file that the program has closed is
+//! gone after at most twice the time that the disk took, and some milliseconds. Entering the ring
+//! for a moment isn't enough: a page that another thread drops from the cache must be read once
+//! more.
 
-use crate::io::pages;
+use crate::scheduling::page_rings;
 use crate::state::carrier::Carrier;
 use crate::sysmon::WATCHED;
 use raddle_sched::policy::Found;
@@ -44,7 +45,7 @@ impl Reminders {
         found: Found,
         now_ns: u64,
     ) -> Option<u64> {
-        if found.switches_on() || found.computes || !pages::owes(carrier) {
+        if found.switches_on() || found.computes || !page_rings::owes(carrier) {
             return None;
         }
         let reminder = &mut self.0[at];
@@ -55,7 +56,7 @@ impl Reminders {
                 gap_ns: FIRST_NS,
             };
         } else if reminder.due_ns <= now_ns {
-            pages::remind(carrier, found.switches);
+            page_rings::remind(carrier, found.switches);
             reminder.gap_ns *= 2;
             reminder.due_ns = now_ns + reminder.gap_ns;
         }

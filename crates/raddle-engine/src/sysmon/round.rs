@@ -2,9 +2,9 @@
 
 use crate::kernel_threads::kthread;
 use crate::scheduling::idle;
+use crate::scheduling::ums;
 use crate::state::carrier::{Carrier, CarrierState};
 use crate::state::process::PROCESS;
-use crate::ums;
 use core::sync::atomic::Ordering;
 use raddle_sched::policy::{BLOCKED_NS, BUSY_NS, Found, SOON_NS, Seen};
 

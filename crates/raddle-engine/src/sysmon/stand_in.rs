@@ -21,16 +21,15 @@
 use crate::kernel_threads::kthread;
 use crate::state::carrier::PREEMPT;
 use crate::state::clock;
+use crate::state::parts::sysmon::{GONE, StandIn};
 use crate::state::process::PROCESS;
 use crate::sysmon;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::Ordering;
 use raddle_sys::{is_err, nr, sys};
 
 /// For how long the engine's start waits until sysmon's table is empty.
 const PATIENCE_NS: u64 = 100_000_000;
 
-/// There is none, or it has gone.
-const GONE: u32 = 0;
 /// The stand-in does the work.
 const STANDS: u32 = 1;
 /// Sysmon waits for it to go.
@@ -38,15 +37,7 @@ const RELIEVED: u32 = 2;
 /// There is none, and sysmon's table isn't empty yet.
 const BEGINS: u32 = 3;
 
-/// See the module. Written by the starter of sysmon, sysmon and the stand-in, in the order of the
-/// states.
-pub(crate) struct StandIn(AtomicU32);
-
 impl StandIn {
-    pub(crate) const fn new() -> Self {
-        Self(AtomicU32::new(GONE))
-    }
-
     /// Returns true if one is needed: sysmon, which starts after this, will wait for it to go. The
     /// calling thread is the only one.
     pub(crate) fn prepare(&self) -> bool {

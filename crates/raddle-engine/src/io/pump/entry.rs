@@ -16,9 +16,10 @@
 //!    events; a registration made after the read reports the present state as one.
 
 use crate::io::pump::{ERR, HUP, PRI, RDHUP};
-use core::sync::atomic::{AtomicU32, Ordering};
+pub use crate::state::parts::pump::Entry;
+use core::sync::atomic::Ordering;
+use raddle_sched::TaskList;
 use raddle_sched::wait_table::WaitList;
-use raddle_sched::{SpinLock, TaskList};
 
 /// What a descriptor is to the runtime.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -60,38 +61,6 @@ pub enum NotPollable {
 const LISTENS: u32 = 1;
 /// A mark: an event has told of an end, a hang-up or an error.
 const ENDED: u32 = 2;
-
-/// One descriptor's row.
-pub struct Entry {
-    pub(super) list: SpinLock<WaitList>,
-    /// Raised by every event.
-    pub(super) sequence: AtomicU32,
-    /// The pump's epoch in which it was registered; 0 for never.
-    pub(super) epoch: AtomicU32,
-    kind: AtomicU32,
-    /// Held between the poll and the accept of a listener.
-    pub accepting: SpinLock<()>,
-    /// 1 if a short read empties it. Cleared under the list's lock, before the number is raised.
-    drains: AtomicU32,
-    /// Sequence number + 1 at which the descriptor was seen drained; 0 for never.
-    drained: AtomicU32,
-    /// Sequence number + 1 that the last sweep saw; 0 for none.
-    pub(super) noted: AtomicU32,
-    /// 1 if its present waits were swept. Set under the list's lock; cleared by calls that succeed.
-    pub(super) swept: AtomicU32,
-    /// The thread that a `TaskFolder` or a `ThreadName` is of.
-    pub tid: AtomicU32,
-    /// How fast reads and writes of a `Kind::Disk` have been: the user-mode kernel's hint. It
-    /// outlives the file: the next one with this number is likely to be like it.
-    pub pace: [AtomicU32; 2],
-    /// How often `fsync` and its like didn't wait of late: a hint of the same kind.
-    pub syncs: AtomicU32,
-    /// Notes that the socket has no time limit for reads, and for writes: see
-    /// [`limits`](super::limits).
-    pub(super) unlimited: [AtomicU32; 2],
-    /// [`LISTENS`] and [`ENDED`].
-    marks: AtomicU32,
-}
 
 impl Entry {
     /// The number to read before a try.

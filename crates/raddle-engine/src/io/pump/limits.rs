@@ -26,7 +26,8 @@
 
 use super::{Entry, Kind, Pump};
 use crate::state::clock;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::state::parts::pump::Limits;
+use core::sync::atomic::Ordering;
 use raddle_arch::timestamp;
 use raddle_sys::{is_err, nr, sys};
 
@@ -47,30 +48,10 @@ pub enum Limit {
     Unclear,
 }
 
-/// What the process knows of limits.
-pub(super) struct Limits {
-    /// By how much the present round is above the first. Raised by the thread that has set a limit;
-    /// read by waits. Relaxed: what orders a wait after a `setsockopt` of another thread orders the
-    /// two accesses as well.
-    raised: AtomicU32,
-    /// 1 once a negative limit was set. Written and read as `raised`.
-    has_negative: AtomicU32,
-    /// Time stamp and time at the pump's start: they tell how long a time stamp tick is.
-    start: [AtomicU64; 2],
-}
-
 impl Limits {
     /// The present round.
     fn round(&self) -> u32 {
         FIRST.wrapping_add(self.raised.load(Ordering::Relaxed))
-    }
-
-    pub(super) const fn new() -> Self {
-        Self {
-            raised: AtomicU32::new(0),
-            has_negative: AtomicU32::new(0),
-            start: [AtomicU64::new(0), AtomicU64::new(0)],
-        }
     }
 
     pub(super) fn start(&self) {

@@ -25,7 +25,8 @@
 use super::{CHANGE, Pump};
 use crate::scheduling::idle;
 use crate::state::clock;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::state::parts::pump::Sweep;
+use core::sync::atomic::Ordering;
 use raddle_sched::TaskList;
 use raddle_sched::timers::NEVER;
 use raddle_sys::{err, errno};
@@ -33,22 +34,7 @@ use raddle_sys::{err, errno};
 /// From one sweep to the next.
 const INTERVAL_NS: u64 = 50_000_000;
 
-/// When the next sweep is due.
-pub(super) struct Sweep {
-    /// 1 if there may be a wait that wasn't swept. Set by waiters, cleared by the sweep.
-    due: AtomicU32,
-    /// When; meaningful while `due`.
-    at_ns: AtomicU64,
-}
-
 impl Sweep {
-    pub(super) const fn new() -> Self {
-        Self {
-            due: AtomicU32::new(0),
-            at_ns: AtomicU64::new(0),
-        }
-    }
-
     pub(super) fn reset(&self) {
         let Self { due, at_ns: _ } = self;
         due.store(0, Ordering::Relaxed);

@@ -260,7 +260,7 @@ pub(crate) fn preempted(carrier: &Carrier, thread: &Thread) -> bool {
 
 /// What the scheduler of the thread on `carrier` lets it compute; `None` for ever.
 pub(crate) fn quantum_on(carrier: &Carrier) -> Option<u64> {
-    let thread = carrier.thread_or_none().filter(|_| is_leased(carrier))?;
+    let thread = carrier.thread_or_none().filter(|_| carrier.is_leased())?;
     Some(thread.leased_ns.load(Ordering::Relaxed)).filter(|&ns| ns != 0)
 }
 
@@ -315,13 +315,6 @@ fn unless_misplaced<'a>(scheduler: &'a Thread, carrier: &Carrier) -> Option<&'a 
     Some(scheduler)
 }
 
-/// Returns true if a scheduler waits for the thread on `carrier`.
-pub(crate) fn is_leased(carrier: &Carrier) -> bool {
-    carrier
-        .thread_or_none()
-        .is_some_and(|thread| !thread.lease.load(Ordering::Relaxed).is_null())
-}
-
 /// `carrier` sits in the kernel: if what it runs is a worker, its scheduler goes on without it. In
 /// sysmon.
 ///
@@ -329,7 +322,7 @@ pub(crate) fn is_leased(carrier: &Carrier) -> bool {
 /// told that it is watched sees so when it goes on; and one that sleeps in the middle of that, by a
 /// page fault, has said so before.
 pub(crate) fn replace(carrier: &Carrier) {
-    if !is_leased(carrier) {
+    if !carrier.is_leased() {
         return;
     }
     carrier.watched.store(1, Ordering::SeqCst);

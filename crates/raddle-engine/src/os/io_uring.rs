@@ -1,6 +1,5 @@
 //! An io_uring's two queues, as the thread that made them uses them.
 
-use super::{EAGAIN, Work};
 use core::ptr::with_exposed_provenance_mut;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_sys::abi::{Cqe, EventsArg, RingParams, RsrcUpdate, Sqe, Timespec};
@@ -22,10 +21,24 @@ const READ: u8 = 22;
 const WRITE: u8 = 23;
 const OP_FUTEX_WAIT: u8 = 51;
 
+/// A futex didn't have the value that was waited for.
+pub(crate) const EAGAIN: i32 = err(errno::EAGAIN) as i32;
+
 /// Where the kernel maps the requests.
 const REQUESTS_AT: usize = 0x1000_0000;
 const SHARED_POPULATE: usize = 0x8001;
 const READ_WRITE: usize = 3;
+
+/// What is to be read or written.
+#[derive(Clone, Copy)]
+pub struct Work {
+    pub is_write: bool,
+    pub fd: u32,
+    pub address: usize,
+    pub len: u32,
+    /// Not -1, which would mean the file's own position.
+    pub offset: u64,
+}
 
 /// See the module.
 pub(crate) struct Queues {
