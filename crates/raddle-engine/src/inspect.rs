@@ -492,7 +492,7 @@ impl Answer {
             wanted: u64::from(PROCESS.first().wanted()),
             extra: u64::from(PROCESS.first().extra()),
             quantum_ns: PROCESS.quantum_ns(),
-            flags: if PROCESS.alarms.are_permitted() {
+            flags: if PROCESS.block_events.are_permitted() {
                 Header::ALARMS
             } else {
                 0

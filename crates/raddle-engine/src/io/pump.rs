@@ -19,8 +19,8 @@
 //! wait is in [`limits`].
 //!
 //! A call keeps its file: if the program closes a number on which a call waits, the file gets
-//! another number, near the top, for that call alone ([`Thread::take_kept`]). A thread that waits
-//! for several descriptors tries again where the number means something else.
+//! another number, near the top, for that call alone ([`Thread::take_closed_file`]). A thread that
+//! waits for several descriptors tries again where the number means something else.
 //!
 //! The pump's own descriptors sit near the top of the descriptor range, where programs don't look,
 //! and [`Pump::owns`] hides them from `close`.
@@ -63,7 +63,7 @@ pub const RDHUP: u32 = 0x2000;
 const EDGE: u32 = 1 << 31;
 const ALL: u32 = IN | PRI | OUT | RDHUP | EDGE;
 /// Marks a wait for one descriptor. Never reported.
-const ALONE: u32 = 1 << 30;
+const WAITS_FOR_ONE: u32 = 1 << 30;
 /// Marks the pump's own eventfd.
 const KICK: u64 = u64::MAX;
 /// Marks the eventfd of direct reads.
@@ -233,7 +233,8 @@ impl Pump {
         };
         thread.task.prepare();
         // SAFETY: the thread's own node; it is unlinked below unless an event did it.
-        let linked = unsafe { self.link(entry, &thread.node, fd, events | ALONE, sequence) };
+        let linked =
+            unsafe { self.link(entry, &thread.node, fd, events | WAITS_FOR_ONE, sequence) };
         if linked != Ok(true) && thread.task.claim(Wake::Retry) {
             return linked.map(|_| Wake::Retry);
         }
@@ -309,7 +310,7 @@ impl Pump {
         let thread = Carrier::current().thread();
         let mut list = entry.list.lock();
         // SAFETY: the thread's own node, which is unlinked before it is used again.
-        unsafe { list.link(&thread.node, thread.task_ref(), fd as usize, ALONE) };
+        unsafe { list.link(&thread.node, thread.task_ref(), fd as usize, WAITS_FOR_ONE) };
     }
 
     /// See [`Pump::hold`].
@@ -531,13 +532,13 @@ impl Pump {
 #[cold]
 fn keep_for_waiters(entry: &Entry, fd: u32) {
     let woken = TaskList::new();
-    let is_alone = |_, wanted| wanted & ALONE != 0;
+    let is_alone = |_, wanted| wanted & WAITS_FOR_ONE != 0;
     entry.list.lock().wake(usize::MAX, &woken, is_alone);
     while let Some(task) = woken.pop() {
         let kept = duplicate_high(fd as isize);
         if !is_err(kept) {
             let thread = Thread::of(task);
-            thread.kept.store(kept as u32 + 1, Ordering::Relaxed);
+            thread.closed_file.store(kept as u32 + 1, Ordering::Relaxed);
         }
         PROCESS.unpark(task);
     }

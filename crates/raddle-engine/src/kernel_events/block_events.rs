@@ -1,48 +1,48 @@
-//! Alarms: the kernel tells sysmon at once that a carrier waits in the kernel.
+//! Block events: the kernel tells sysmon at once that a carrier waits in the kernel.
 //!
 //! Nouns: a *perf event* of a carrier's kernel thread makes the kernel write a record whenever it
 //! takes that thread off its CPU, or puts it back, into a *ring* that is mapped here, and wake the
-//! thread that polls the event's descriptor. An alarm is *armed* if its ring has room for one such
-//! record and *silent* if it has none: then the kernel drops the record and wakes no thread.
+//! thread that polls the event's descriptor. A block event is *armed* if its ring has room for one
+//! such record and *silent* if it has none: then the kernel drops the record and wakes no thread.
 //!
 //! Room is made and taken by a plain store to the ring's tail, so neither costs a call:
 //!
 //! 1. Sysmon has found a carrier that waited in the kernel while others wanted to run; or carriers
 //!    have run for a while and hardly slept ([`Sleeps`]). From then on it opens the events of
 //!    carriers that run, and arms them: an event costs each sleep of its carrier some hundred
-//!    nanoseconds. Carriers that sleep often lose their alarms again, for as long as none of them
-//!    has waited in others' way.
-//!    The very first event on a machine takes the kernel some ten milliseconds to make. A kernel
-//!    thread makes that, ends, and leaves it to sysmon.
-//! 2. A carrier silences its alarm before it sleeps for want of work. It arms it after, and now and
-//!    then while it switches, if the [`Budget`] that sysmon keeps allows it.
-//! 3. A carrier leaves its CPU while it runs a thread: one record, and sysmon looks. The alarm
-//!    *rang*. The record of the return finds no room.
+//!    nanoseconds. Carriers that sleep often lose their block events again, for as long as none of
+//!    them has waited in others' way. The very first event on a machine takes the kernel some ten
+//!    milliseconds to make. A kernel thread makes that, ends, and leaves it to sysmon.
+//! 2. A carrier silences its block event before it sleeps for want of work. It arms it after, and
+//!    now and then while it switches, if the [`Budget`] that sysmon keeps allows it.
+//! 3. A carrier leaves its CPU while it runs a thread: one record, and sysmon looks. The block
+//!    event *rang*. The record of the return finds no room.
 //! 4. Sysmon reads whether the kernel took the CPU away or the thread waits, and from its CPU time
-//!    whether it still waits. Sysmon also arms the alarms of carriers that compute without
+//!    whether it still waits. Sysmon also arms the block events of carriers that compute without
 //!    switching.
 //!
-//! Alarms only hasten sysmon's looks. All that carriers and sysmon race for is whether there is
-//! room: an alarm that is missed leaves the carrier to the next look, one too many costs a look.
+//! Block events only hasten sysmon's looks. All that carriers and sysmon race for is whether there
+//! is room: a block event that is missed leaves the carrier to the next look, one too many costs a
+//! look.
 //!
 //! The descriptors are in sysmon's own table, where the program never sees them and a fork leaves
 //! them behind. The rings aren't in the child of a fork either, and the table that says where they
 //! are is wiped there by the kernel, whichever thread forked.
 //!
-//! Without permission (`perf_event_paranoid`, 3 on some systems) there are no alarms; nor where the
-//! process has a seccomp filter, which may kill a thread that only asks.
+//! Without permission (`perf_event_paranoid`, 3 on some systems) there are no block events; nor
+//! where the process has a seccomp filter, which may kill a thread that only asks.
 
 use crate::kernel_threads::{kthread, roster};
 use crate::state::carrier::{Carrier, PREEMPT};
-use crate::state::parts::block_events::Alarms;
+use crate::state::parts::block_events::BlockEvents;
 use crate::state::process::PROCESS;
 use core::ptr::{null, null_mut, with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use raddle_sched::alarm::{Advice, Budget, Sleeps};
+use raddle_sched::block_event::{Advice, Budget, Sleeps};
 use raddle_sys::abi::PerfEventAttr;
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
-/// The most alarms; more carriers have none.
+/// The most block events; more carriers have none.
 pub(crate) const MOST: usize = 64;
 
 /// Bytes of a ring's data.
@@ -98,17 +98,17 @@ impl Ring {
     }
 }
 
-/// Zero without an alarm.
+/// Zero without a block event.
 struct Entry {
     ring: AtomicPtr<Ring>,
-    /// The carrier may arm the alarm from this time on. Written by sysmon.
+    /// The carrier may arm the block event from this time on. Written by sysmon.
     from_ns: AtomicU64,
 }
 
 const ENTRIES: usize = mem::PAGE_SIZE / size_of::<Entry>();
 
-impl Alarms {
-    /// Returns true if carriers have alarms once they need them.
+impl BlockEvents {
+    /// Returns true if carriers have block events once they need them.
     pub(crate) fn are_permitted(&self) -> bool {
         self.permitted.load(Ordering::Relaxed) != 0
     }
@@ -189,7 +189,7 @@ impl Alarms {
 /// The carrier, which calls this, is about to sleep for want of work.
 #[inline]
 pub(crate) fn silence(carrier: &Carrier) {
-    if let Some((_, ring)) = PROCESS.alarms.find(carrier) {
+    if let Some((_, ring)) = PROCESS.block_events.find(carrier) {
         ring.leave_room(0);
     }
 }
@@ -197,7 +197,7 @@ pub(crate) fn silence(carrier: &Carrier) {
 /// The carrier, which calls this, runs and has just read the clock.
 #[inline]
 pub(crate) fn arm(carrier: &Carrier) {
-    if let Some((entry, ring)) = PROCESS.alarms.find(carrier)
+    if let Some((entry, ring)) = PROCESS.block_events.find(carrier)
         && entry.from_ns.load(Ordering::Relaxed) <= carrier.now_ns.get()
     {
         ring.leave_room(ROOM);
@@ -206,18 +206,18 @@ pub(crate) fn arm(carrier: &Carrier) {
 
 /// Returns true if sysmon is woken when the carrier begins to wait in the kernel.
 pub(crate) fn is_armed(carrier: &Carrier) -> bool {
-    let ring = PROCESS.alarms.find(carrier);
+    let ring = PROCESS.block_events.find(carrier);
     ring.is_some_and(|(_, ring)| ring.is_armed())
 }
 
 /// The carrier, which calls this, ends its kernel thread: the next kernel thread of this carrier
-/// has no alarm yet. The ring stays for sysmon, which unmaps it when the kernel says that the
+/// has no block event yet. The ring stays for sysmon, which unmaps it when the kernel says that the
 /// thread is gone. Under the slots' lock.
 pub(crate) fn forget(carrier: &Carrier) {
     let ends = carrier.ends.load(Ordering::Relaxed);
     carrier.ends.store(ends.wrapping_add(1), Ordering::Release);
     carrier.kernel_tid.store(0, Ordering::Release);
-    if let Some(entry) = PROCESS.alarms.entry(carrier) {
+    if let Some(entry) = PROCESS.block_events.entry(carrier) {
         entry.ring.store(null_mut(), Ordering::Relaxed);
         entry.from_ns.store(0, Ordering::Relaxed);
     }
@@ -251,7 +251,7 @@ struct Watch {
     head: u64,
     /// The carrier's CPU time at the last look.
     cpu_ns: u64,
-    /// The alarm rang, and the carrier hasn't used its CPU since.
+    /// The block event fired, and the carrier hasn't used its CPU since.
     waits: bool,
     budget: Budget,
 }
@@ -259,9 +259,9 @@ struct Watch {
 impl Watcher {
     /// `own_table` is true if the calling thread, sysmon, has a table of descriptors to itself.
     pub(crate) fn new(own_table: bool) -> Self {
-        let permitted = own_table && is_permitted() && PROCESS.alarms.make_table();
-        PROCESS.alarms.permit(permitted);
-        PROCESS.alarms.ready.store(0, Ordering::Relaxed);
+        let permitted = own_table && is_permitted() && PROCESS.block_events.make_table();
+        PROCESS.block_events.permit(permitted);
+        PROCESS.block_events.ready.store(0, Ordering::Relaxed);
         Self {
             watches: [Watch {
                 event: -1,
@@ -281,7 +281,7 @@ impl Watcher {
         }
     }
 
-    /// The descriptors to poll for alarms; -1 for none.
+    /// The descriptors to poll for block events; -1 for none.
     pub(crate) fn events(&self) -> impl Iterator<Item = i32> {
         self.watches[..self.count].iter().map(|watch| watch.event)
     }
@@ -296,17 +296,17 @@ impl Watcher {
     }
 
     fn begin(&mut self) {
-        if core::mem::replace(&mut self.begun, true) || !PROCESS.alarms.are_permitted() {
+        if core::mem::replace(&mut self.begun, true) || !PROCESS.block_events.are_permitted() {
             return;
         }
         if kthread::spawn(open_first, 0, STACK).is_err() {
-            PROCESS.alarms.permit(false);
+            PROCESS.block_events.permit(false);
         }
     }
 
-    /// Carriers run: opens or closes their alarms, before any has waited in the kernel.
+    /// Carriers run: opens or closes their block events, before any has waited in the kernel.
     pub(crate) fn follow(&mut self, now_ns: u64) {
-        if self.proven || self.given_up || !PROCESS.alarms.are_permitted() {
+        if self.proven || self.given_up || !PROCESS.block_events.are_permitted() {
             return;
         }
         let all = PROCESS.carriers();
@@ -314,12 +314,12 @@ impl Watcher {
         match self.sleeps.look(now_ns, count, self.begun) {
             Advice::Wait => {}
             Advice::Open => self.begin(),
-            Advice::Close if PROCESS.alarms.are_ready() => self.give_up(),
+            Advice::Close if PROCESS.block_events.are_ready() => self.give_up(),
             Advice::Close => {}
         }
     }
 
-    /// Returns true until it is decided whether carriers have alarms.
+    /// Returns true until it is decided whether carriers have block events.
     pub(crate) fn is_undecided(&self) -> bool {
         !self.begun && !self.given_up
     }
@@ -329,8 +329,8 @@ impl Watcher {
     fn give_up(&mut self) {
         self.given_up = true;
         self.begun = false;
-        PROCESS.alarms.ready.store(0, Ordering::Relaxed);
-        PROCESS.alarms.forget_rings();
+        PROCESS.block_events.ready.store(0, Ordering::Relaxed);
+        PROCESS.block_events.forget_rings();
         for watch in &mut self.watches[..self.count] {
             if watch.event >= 0 {
                 // SAFETY: a descriptor of this kernel thread's own.
@@ -340,8 +340,8 @@ impl Watcher {
         }
     }
 
-    /// Sysmon is about to sleep until `ns`. An alarm after `ns` doesn't count against the budget:
-    /// without alarms, sysmon would look then as well.
+    /// Sysmon is about to sleep until `ns`. A block event after `ns` doesn't count against the
+    /// budget: without block events, sysmon would look then as well.
     pub(crate) fn sleeps_until(&mut self, ns: u64) {
         self.asleep_until_ns = ns;
     }
@@ -359,7 +359,7 @@ impl Watcher {
         watch.waits = false;
         let carrier = PROCESS.carriers().nth(at);
         if carrier.is_none_or(|it| it.ends.load(Ordering::Acquire) == watch.ends) {
-            PROCESS.alarms.permit(false); // it has not ended as carriers do
+            PROCESS.block_events.permit(false); // it has not ended as carriers do
         }
     }
 
@@ -370,12 +370,12 @@ impl Watcher {
             return false;
         };
         if watch.event < 0 {
-            if PROCESS.alarms.are_ready() {
+            if PROCESS.block_events.are_ready() {
                 self.open(at, carrier, cpu_ns);
             }
             return false;
         }
-        let Some(entry) = PROCESS.alarms.entry(carrier) else {
+        let Some(entry) = PROCESS.block_events.entry(carrier) else {
             return false;
         };
         // SAFETY: mapped for as long as there is the event.
@@ -397,11 +397,11 @@ impl Watcher {
         watch.waits
     }
 
-    /// A thread runs sooner because of this carrier's alarm.
+    /// A thread runs sooner because of this carrier's block event.
     pub(crate) fn helped(&mut self, at: usize, carrier: &Carrier) {
         let budget = &mut self.watches[at].budget;
         budget.helped();
-        if let Some(entry) = PROCESS.alarms.entry(carrier) {
+        if let Some(entry) = PROCESS.block_events.entry(carrier) {
             entry.from_ns.store(budget.from_ns(), Ordering::Relaxed);
         }
     }
@@ -411,9 +411,10 @@ impl Watcher {
         let ends = carrier.ends.load(Ordering::Acquire);
         let opened = open(carrier.kernel_tid.load(Ordering::Acquire));
         let has_ended = || carrier.ends.load(Ordering::Acquire) != ends;
-        let (Some(entry), Some((event, ring))) = (PROCESS.alarms.entry(carrier), opened) else {
+        let (Some(entry), Some((event, ring))) = (PROCESS.block_events.entry(carrier), opened)
+        else {
             if !has_ended() {
-                PROCESS.alarms.permit(false);
+                PROCESS.block_events.permit(false);
             }
             return;
         };
@@ -440,9 +441,9 @@ extern "C" fn open_first(_: usize, stack: *mut u8) -> ! {
         kthread::accept_only(&[PREEMPT]);
     }
     if is_err(open_event(roster::own_tid(), NO_GROUP)) {
-        PROCESS.alarms.permit(false)
+        PROCESS.block_events.permit(false)
     } else {
-        PROCESS.alarms.ready.store(1, Ordering::Release)
+        PROCESS.block_events.ready.store(1, Ordering::Release)
     }
     PROCESS.roster.leave();
     // SAFETY: it has left the roster, so no signal is sent to it any more; the stack is its own.

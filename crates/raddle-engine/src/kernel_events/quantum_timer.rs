@@ -1,32 +1,32 @@
-//! Metronomes: a carrier of threads that compute ends their turns by a timer of its own.
+//! Quantum timers: a carrier of threads that compute ends their turns by a timer of its own.
 //!
 //! To preempt a thread sysmon wakes up and sends a signal to another CPU: once a quantum, and once
-//! more to see which thread runs then. A *metronome* is a timer of the kernel's that sends the
-//! signal to the carrier itself, on the carrier's CPU, once a quantum: a *beat*.
+//! more to see which thread runs then. A *quantum timer* is a timer of the kernel's that sends the
+//! signal to the carrier itself, on the carrier's CPU, once a quantum: an *expiry*.
 //!
 //! 1. Sysmon has preempted so many threads on a carrier at the end of their quanta, one after the
-//!    other, that the carrier's [`Rhythm`] says it goes on like this: it starts a metronome, and
-//!    says which switch of the carrier the first beat should find.
-//! 2. A beat finds that switch: the thread has had its quantum. If others wait, it gives way, and
-//!    the next beat should find the next switch.
-//! 3. A beat finds anything else (the thread left by itself, or no other waits): the metronome is
-//!    *off*. Later beats do nothing; the handler wakes sysmon, which stops the timer, and preempts
-//!    until there is a rhythm again.
-//! 4. Sysmon, meanwhile, looks for other reasons only. It stops a metronome of another quantum than
-//!    today's, and one that sends no beats.
+//!    other, that the carrier's [`Rhythm`] says it goes on like this: it starts a quantum timer,
+//!    and says which switch of the carrier the first expiry should find.
+//! 2. An expiry finds that switch: the thread has had its quantum. If others wait, it gives way,
+//!    and the next expiry should find the next switch.
+//! 3. An expiry finds anything else (the thread left by itself, or no other waits): the quantum
+//!    timer is *off*. Later expiries do nothing; the handler wakes sysmon, which stops the timer,
+//!    and preempts until there is a rhythm again.
+//! 4. Sysmon, meanwhile, looks for other reasons only. It stops a quantum timer of another quantum
+//!    than today's, and one that sends no expiries.
 //!
 //! Beats are at whole multiples of the quantum since the kernel's start, because the kernel's own
 //! tick is, too (at multiples of 1, 4 or 10 ms): an interrupt that serves both costs one. The first
 //! turn is half a quantum to one and a half for it.
 //!
-//! A beat ends most calls that wait in the kernel as any signal does, and they begin again when
+//! An expiry ends most calls that wait in the kernel as any signal does, and they begin again when
 //! their thread has its next turn. For those that go on, sysmon looks every second quantum while a
-//! carrier's alarm is silent; each quantum, as without a metronome, once a carrier has waited in
-//! others' way.
+//! carrier's block event is silent; each quantum, as without a quantum timer, once a carrier has
+//! waited in others' way.
 //!
 //! With a policy, in further engines, on bound carriers and under user-mode schedulers sysmon
-//! decides about each turn: there are no metronomes. There are none either where the process has a
-//! seccomp filter, which may kill the caller; the installer of one deletes them first
+//! decides about each turn: there are no quantum timers. There are none either where the process
+//! has a seccomp filter, which may kill the caller; the installer of one deletes them first
 //! ([`crate::kernel_threads::filters`]).
 //!
 //! The child of a fork has no timers, and forgets that there were; an exec takes them and what they
@@ -34,7 +34,7 @@
 
 use crate::kernel_events::block_events;
 use crate::state::carrier::{Carrier, PREEMPT};
-use crate::state::parts::quantum_timer::Metronome;
+use crate::state::parts::quantum_timer::QuantumTimer;
 use crate::state::process::PROCESS;
 use core::ops::RangeInclusive;
 use core::ptr::from_ref;
@@ -43,12 +43,12 @@ use raddle_sched::rhythm::Rhythm;
 use raddle_sys::abi::{SigEvent, SigInfo, Timespec};
 use raddle_sys::{is_err, nr, sys};
 
-impl Metronome {
+impl QuantumTimer {
     /// In a fresh carrier, and in the child of a fork.
     pub(crate) fn reset(&self) {
         let Self {
             expects,
-            beats: _,
+            expiries: _,
             timer: _, // see `forget`
         } = self;
         expects.store(0, Ordering::Relaxed);
@@ -59,7 +59,7 @@ impl Metronome {
         let Self {
             timer,
             expects: _,
-            beats: _,
+            expiries: _,
         } = self;
         if timer.load(Ordering::Relaxed) != 0 {
             timer.store(0, Ordering::Relaxed);
@@ -80,22 +80,22 @@ impl Metronome {
     }
 }
 
-/// Returns true for a signal that a metronome of this carrier has sent.
+/// Returns true for a signal that a quantum timer of this carrier has sent.
 ///
 /// # Signal safety
 /// For the carrier's handler.
-pub fn is_beat(carrier: &Carrier, info: &SigInfo) -> bool {
+pub fn is_expiry(carrier: &Carrier, info: &SigInfo) -> bool {
     const TIMER: i32 = nr::SI_TIMER;
     info.signo as usize == PREEMPT && info.code == TIMER && info.value == name_of(carrier)
 }
 
-/// Handles a beat. Returns true if the running thread is to give way: `preempt_at` says so then.
+/// Handles an expiry. Returns true if the running thread is to give way: `preempt_at` says so then.
 ///
 /// # Signal safety
 /// For the carrier's handler.
-pub fn beat(carrier: &Carrier) -> bool {
-    let metronome = &carrier.metronome;
-    let expects = metronome.expects.load(Ordering::Relaxed);
+pub fn expire(carrier: &Carrier) -> bool {
+    let quantum_timer = &carrier.quantum_timer;
+    let expects = quantum_timer.expects.load(Ordering::Relaxed);
     if expects == 0 {
         return false;
     }
@@ -106,26 +106,26 @@ pub fn beat(carrier: &Carrier) -> bool {
         && !carrier.is_bound()
         && (!carrier.queue.is_empty() || carrier.engine().has_posted());
     if !is_regular {
-        metronome.expects.store(0, Ordering::Relaxed);
+        quantum_timer.expects.store(0, Ordering::Relaxed);
         PROCESS.sysmon.write_wake();
         return false;
     }
-    metronome.expects.store(expects + 1, Ordering::Relaxed);
-    Carrier::count(&metronome.beats);
+    quantum_timer.expects.store(expects + 1, Ordering::Relaxed);
+    Carrier::count(&quantum_timer.expiries);
     carrier.preempt_at.store(switches + 1, Ordering::Relaxed);
     true
 }
 
 /// What the timer's signals carry.
 fn name_of(carrier: &Carrier) -> u64 {
-    from_ref(&carrier.metronome).expose_provenance() as u64
+    from_ref(&carrier.quantum_timer).expose_provenance() as u64
 }
 
-/// The most metronomes; more carriers have none.
+/// The most quantum timers; more carriers have none.
 const MOST: usize = block_events::MOST;
 
-/// Sysmon's part: all metronomes.
-pub(crate) struct Metronomes {
+/// Sysmon's part: all quantum timers.
+pub(crate) struct QuantumTimers {
     /// Indexed by the carriers' places in sysmon's memory.
     each: [Watch; MOST],
     /// How many have a timer.
@@ -144,10 +144,10 @@ struct Timer {
     tid: u32,
     quantum_ns: u64,
     /// The carrier's count when it was started.
-    beats: u64,
+    expiries: u64,
 }
 
-impl Metronomes {
+impl QuantumTimers {
     pub(crate) const fn new() -> Self {
         const NEW: Watch = Watch {
             rhythm: Rhythm::new(),
@@ -167,7 +167,7 @@ impl Metronomes {
         let quantum_ns = PROCESS.quantum_ns();
         for at in 0..MOST {
             let stale = |timer: Timer| {
-                timer.carrier.metronome.is_off()
+                timer.carrier.quantum_timer.is_off()
                     || timer.carrier.kernel_tid.load(Ordering::Relaxed) != timer.tid
                     || timer.quantum_ns != quantum_ns
                     || !is_ruled_by_quanta(timer.carrier)
@@ -183,12 +183,12 @@ impl Metronomes {
         (0..MOST).for_each(|at| self.stop(at));
     }
 
-    /// Returns true if the carrier at this place has a metronome.
+    /// Returns true if the carrier at this place has a quantum timer.
     pub(crate) fn runs(&self, at: usize) -> bool {
         self.each.get(at).is_some_and(|watch| watch.timer.is_some())
     }
 
-    /// Returns true if any carrier has a metronome.
+    /// Returns true if any carrier has a quantum timer.
     pub(crate) fn any_runs(&self) -> bool {
         self.running != 0
     }
@@ -203,7 +203,7 @@ impl Metronomes {
         now_ns: u64,
     ) {
         if self.runs(at) {
-            return self.stop(at); // its beat didn't come
+            return self.stop(at); // its expiry didn't come
         }
         let Some(watch) = self.each.get_mut(at) else {
             return;
@@ -224,17 +224,17 @@ impl Metronomes {
             return;
         };
         self.running -= 1;
-        let metronome = &timer.carrier.metronome;
-        metronome.expects.store(0, Ordering::Relaxed);
-        let beats = metronome.beats.load(Ordering::Relaxed);
-        watch.rhythm.broke(beats.saturating_sub(timer.beats));
+        let quantum_timer = &timer.carrier.quantum_timer;
+        quantum_timer.expects.store(0, Ordering::Relaxed);
+        let expiries = quantum_timer.expiries.load(Ordering::Relaxed);
+        watch.rhythm.broke(expiries.saturating_sub(timer.expiries));
         // If a filter is coming, its installer deletes the timer.
-        PROCESS.filters.unless_any(|| metronome.delete());
+        PROCESS.filters.unless_any(|| quantum_timer.delete());
     }
 }
 
-/// For how long sysmon may not look at a carrier with a metronome: it may begin to wait in the
-/// kernel, where a beat can't always reach it. `is_prompt` is true once any carrier has.
+/// For how long sysmon may not look at a carrier with a quantum timer: it may begin to wait in the
+/// kernel, where an expiry can't always reach it. `is_prompt` is true once any carrier has.
 pub(crate) fn rest_ns(carrier: &Carrier, quantum_ns: u64, is_prompt: bool) -> u64 {
     match (block_events::is_armed(carrier), is_prompt) {
         (true, _) => u64::MAX,
@@ -248,11 +248,11 @@ fn is_ruled_by_quanta(carrier: &Carrier) -> bool {
     !carrier.engine().has_one_queue() && !carrier.is_leased() && !carrier.is_bound()
 }
 
-/// The quanta that are beaten: shorter ones are so costly by any means that sysmon, which comes
-/// late then, is the cheaper way; and there is none at all.
+/// The quanta that quantum timers serve: shorter ones are so costly by any means that sysmon, which
+/// comes late then, is the cheaper way; and there is none at all.
 const QUANTA_NS: RangeInclusive<u64> = 1_000_000..=1_000_000_000;
 
-/// Starts a metronome. The first beat should find the carrier's next switch.
+/// Starts a quantum timer. The first expiry should find the carrier's next switch.
 #[cold]
 fn start(carrier: &'static Carrier, switches: u64, now_ns: u64) -> Option<Timer> {
     let quantum_ns = PROCESS.quantum_ns();
@@ -263,7 +263,7 @@ fn start(carrier: &'static Carrier, switches: u64, now_ns: u64) -> Option<Timer>
         carrier,
         tid: carrier.kernel_tid.load(Ordering::Relaxed),
         quantum_ns,
-        beats: carrier.metronome.beats.load(Ordering::Relaxed),
+        expiries: carrier.quantum_timer.expiries.load(Ordering::Relaxed),
     };
     let start = || start_timer(timer, switches, now_ns);
     PROCESS.filters.unless_any(start)?.then_some(timer)
@@ -284,7 +284,7 @@ fn start_timer(timer: Timer, switches: u64, now_ns: u64) -> bool {
     let period_ns = timer.quantum_ns;
     let first_ns = (now_ns + period_ns / 2).next_multiple_of(period_ns);
     let times = [Timespec::from_ns(period_ns), Timespec::from_ns(first_ns)];
-    let metronome = &timer.carrier.metronome;
+    let quantum_timer = &timer.carrier.quantum_timer;
     let mut id = 0i32;
     // SAFETY: the kernel reads and fills live structures; the signal and the receiver are the
     // runtime's.
@@ -298,8 +298,8 @@ fn start_timer(timer: Timer, switches: u64, now_ns: u64) -> bool {
         if is_err(made) {
             return false;
         }
-        metronome.timer.store(id as u32 + 1, Ordering::Relaxed);
-        metronome.expects.store(switches + 2, Ordering::Relaxed);
+        quantum_timer.timer.store(id as u32 + 1, Ordering::Relaxed);
+        quantum_timer.expects.store(switches + 2, Ordering::Relaxed);
         sys!(
             nr::__NR_timer_settime,
             id,

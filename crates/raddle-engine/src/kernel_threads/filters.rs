@@ -53,7 +53,7 @@ impl Filters {
             let has_come = u32::from(kthread::is_filtered());
             coming.store(has_come, Ordering::Relaxed);
         }
-        PROCESS.carriers().for_each(|it| it.metronome.forget());
+        PROCESS.carriers().for_each(|it| it.quantum_timer.forget());
     }
 
     /// Makes calls that a filter may kill for, unless there is a filter.
@@ -96,7 +96,7 @@ impl Filters {
             let _lock = self.lock.lock();
             self.coming.fetch_add(1, Ordering::SeqCst);
             for carrier in PROCESS.carriers() {
-                carrier.metronome.delete();
+                carrier.quantum_timer.delete();
             }
         }
         let until_ns = clock::now_ns() + PATIENCE_NS;

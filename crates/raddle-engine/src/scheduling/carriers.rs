@@ -9,8 +9,8 @@
 //! gives its slot back, so a stale reference to a carrier names a live one or none, and may wake or
 //! poke it in vain.
 //!
-//! *Spare* carriers of the default engine that weren't needed for [`SPARE_NS`] end, except [`KEPT`]
-//! of them: with their kernel threads, stacks and alarms. To end:
+//! *Spare* carriers of the default engine that weren't needed for [`SPARE_NS`] end, except
+//! [`SPARES_KEPT`] of them: with their kernel threads, stacks and block events. To end:
 //!
 //! 1. The carrier's sleep in the set of spare ones times out. Under the lock of the slots it sees
 //!    that there are enough others, and takes itself out of the set. If it isn't in the set, a
@@ -26,7 +26,7 @@
 //! `Engine::enlist`. Then one carrier too many may be woken, which finds that out.
 //!
 //! No work waits in vain for one that ends: a thread that finds none in the set makes one, or, if
-//! it is sysmon, leaves that to the next carrier that runs; and [`KEPT`] stay.
+//! it is sysmon, leaves that to the next carrier that runs; and [`SPARES_KEPT`] stay.
 
 use crate::kernel_events::block_events;
 use crate::kernel_threads::kthread;
@@ -49,7 +49,7 @@ unsafe impl Zeroed for Carrier {}
 /// A spare carrier that isn't needed for this long ends.
 const SPARE_NS: u64 = 5_000_000_000;
 /// So many spare carriers stay.
-const KEPT: usize = 4;
+const SPARES_KEPT: usize = 4;
 
 impl Process {
     /// The carrier with this id.
@@ -360,7 +360,7 @@ impl Engine {
                 true
             }
             None => {
-                self.breed();
+                self.make_spare();
                 false
             }
         }
@@ -370,11 +370,11 @@ impl Engine {
     /// that sysmon made would share sysmon's descriptors, one that a carrier apart made would
     /// differ as that carrier does. Without memory or permission, the next call tries again. A
     /// process with one thread has one kernel thread.
-    pub fn breed(&self) {
+    pub fn make_spare(&self) {
         let has_spare = !self.spares.is_empty() || self.made.load(Ordering::Relaxed) > self.limit();
         let is_fit = !has_spare && is_fit_to_make();
-        if is_fit && self.breeding.swap(1, Ordering::Acquire) == 0 && !self.make_carrier() {
-            self.breeding.store(0, Ordering::Release);
+        if is_fit && self.making_spare.swap(1, Ordering::Acquire) == 0 && !self.make_carrier() {
+            self.making_spare.store(0, Ordering::Release);
         }
     }
 
@@ -419,7 +419,7 @@ impl Engine {
             PROCESS.listed.store(listed + 1, Ordering::Release);
             self.up.fetch_add(1, Ordering::SeqCst);
         }
-        self.breeding.store(0, Ordering::Release);
+        self.making_spare.store(0, Ordering::Release);
         is_spare
     }
 
@@ -430,7 +430,7 @@ impl Engine {
         const CHAOS_NS: u64 = 3_000_000;
         let tid = carrier.kernel_tid.load(Ordering::Relaxed);
         let is_seen = tid == PROCESS.pid.load(Ordering::Relaxed);
-        let stays = is_seen || !self.is_first() || self.spares.len() <= KEPT;
+        let stays = is_seen || !self.is_first() || self.spares.len() <= SPARES_KEPT;
         let ns = if chaos::is_on() { CHAOS_NS } else { SPARE_NS };
         (!stays).then_some(ns)
     }
@@ -438,7 +438,7 @@ impl Engine {
     /// Ends the calling spare carrier, unless it is wanted: then it returns.
     pub(crate) fn end_spare(&self, carrier: &Carrier) {
         let slots = PROCESS.slots.lock();
-        if self.spares.len() <= KEPT {
+        if self.spares.len() <= SPARES_KEPT {
             return;
         }
         self.ended.fetch_add(1, Ordering::SeqCst);

@@ -66,7 +66,7 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
             wait_alone(carrier);
             continue;
         }
-        carrier.stretch.end(carrier);
+        carrier.run_length.end(carrier);
         if page_rings::adopt(carrier)
             && let Some(thread) = pick(carrier)
         {
@@ -79,7 +79,7 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
         } else {
             sleep(carrier);
         }
-        carrier.stretch.begin(carrier);
+        carrier.run_length.begin(carrier);
         block_events::arm(carrier);
         carrier.set_state(CarrierState::Running);
         PROCESS.sysmon.carrier_awoke();
@@ -205,7 +205,7 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
     block_events::arm(carrier);
     carrier.set_state(CarrierState::Running);
     PROCESS.sysmon.carrier_awoke();
-    engine.breed();
+    engine.make_spare();
 }
 
 /// Looks at timers and descriptors before the search for threads elsewhere, which takes longer.

@@ -298,9 +298,9 @@ impl Own {
             self.leave(&woken);
         }
         let copes = carrier
-            .stretch
+            .run_length
             .looked(woken.len() + carrier.queue.ring_len());
-        if !copes && carrier.stretch.is_long() {
+        if !copes && carrier.run_length.is_long() {
             PROCESS.pages.strained.store(1, Ordering::Relaxed);
         }
         PROCESS.unpark_list(woken, !copes);
@@ -416,21 +416,21 @@ pub(crate) fn sleep_with_pump(carrier: &Carrier, deadline_ns: u64) -> Option<boo
 /// again and again. On any thread.
 pub(crate) fn suffices(carrier: &Carrier) -> bool {
     let waits = own_of(carrier).map_or(0, |own| own.count.load(Ordering::Relaxed));
-    waits != 0 && carrier.stretch.copes_with(carrier.queue.ring_len())
+    waits != 0 && carrier.run_length.copes_with(carrier.queue.ring_len())
 }
 
 /// Returns true if threads wait in the carrier's queue behind one that has stopped to read: the
 /// others that wait for pages by it will need help, too. On any thread.
 pub(crate) fn is_held_up(carrier: &Carrier) -> bool {
     let has_waits = own_of(carrier).is_some_and(|own| own.count.load(Ordering::Relaxed) != 0);
-    has_waits && !carrier.queue.is_empty() && carrier.stretch.is_held_up()
+    has_waits && !carrier.queue.is_empty() && carrier.run_length.is_held_up()
 }
 
 /// Before a carrier sleeps, on which it is called: takes over the threads that wait for pages by
 /// carriers that sleep; they wait once more, by this one. Returns true if there are any.
 pub(crate) fn adopt(carrier: &Carrier) -> bool {
     let here = own_of(carrier).map_or(0, |own| own.count.load(Ordering::Relaxed));
-    if here == 0 || !carrier.stretch.is_of_short_turns() {
+    if here == 0 || !carrier.run_length.is_of_short_turns() {
         return false;
     }
     let adopted = TaskList::new();
@@ -441,7 +441,7 @@ pub(crate) fn adopt(carrier: &Carrier) -> bool {
         });
         if let Some(own) = own
             && matches!(other.state(), CarrierState::Idle | CarrierState::Polling)
-            && other.stretch.is_of_short_turns()
+            && other.run_length.is_of_short_turns()
             && PROCESS.pages.may_adopt()
         {
             own.finish_all(End::Adopted, &adopted);

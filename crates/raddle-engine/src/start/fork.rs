@@ -37,7 +37,7 @@ pub unsafe fn in_child(shares_table: bool) {
         }
         thread.in_child(pid);
         PROCESS.threads.break_lock();
-        PROCESS.kept.forget(&PROCESS.threads); // libc takes their stacks
+        PROCESS.reusable.forget(&PROCESS.threads); // libc takes their stacks
         PROCESS.threads.keep_only(thread);
         PROCESS.pid.store(pid, Ordering::Relaxed);
         PROCESS.main.store(thread.as_ptr(), Ordering::Relaxed);
@@ -89,12 +89,12 @@ impl Process {
         let Self {
             started, list, listed, poller, engines,
             // `fork::in_child`:
-            threads: _, kept: _, pid: _, main: _, slots: _, timers: _, signal_gate: _, sysmon: _,
-            filters: _, stacks: _, unsettled: _,
+            threads: _, reusable: _, pid: _, main: _, slots: _, timers: _, signal_gate: _,
+            sysmon: _, filters: _, stacks: _, unsettled: _,
             // `fork::settle`, and the pump's descriptors before:
             pump: _, pump_rows: _, futexes: _, helpers: _, ring: _, direct: _, pages: _, memory: _,
             // The start of the child's engine:
-            roster: _, alarms: _, started_ns: _, capacity_thousandths: _,
+            roster: _, block_events: _, started_ns: _, capacity_thousandths: _,
             // Settings, which the child has as well:
             explicit: _, max_runnable: _, follows_cpus: _, most_extra: _, quantum_ns: _, hooks: _,
             // A log, which names the parent's threads until they are overwritten:

@@ -8,7 +8,7 @@
 use crate::state::accounting::Slices;
 use crate::state::arrivals::Arrivals;
 use crate::state::engine::Engine;
-use crate::state::parts::quantum_timer::Metronome;
+use crate::state::parts::quantum_timer::QuantumTimer;
 use crate::state::parts::timing::Timing;
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
@@ -136,7 +136,7 @@ pub struct Carrier {
     pub(crate) preempt_at: AtomicU64,
 
     /// Ends the turns of threads that compute.
-    pub(crate) metronome: Metronome,
+    pub(crate) quantum_timer: QuantumTimer,
 
     /// 1 while this carrier counts as blocked in the kernel and another may run in its place. Set
     /// by sysmon, cleared by the carrier.
@@ -208,7 +208,7 @@ pub struct Carrier {
     /// CPU time accounting.
     pub(crate) slices: Slices,
     /// See [`crate::state::run_length`].
-    pub(crate) stretch: crate::state::run_length::Stretch,
+    pub(crate) run_length: crate::state::run_length::RunLength,
     /// Its ring for page waits; null for none. Written by the carrier, once.
     pub(crate) pages: AtomicPtr<crate::state::parts::pages::Own>,
     /// See [`crate::kernel_threads::filters`]. Written by the carrier.
@@ -486,7 +486,7 @@ impl Carrier {
     pub(crate) fn reset(&self, engine: &Engine) {
         #[rustfmt::skip]
         let Self {
-            queue, next, exiting, raw, apart, own_files, clone_at, lent, preempt_at, metronome,
+            queue, next, exiting, raw, apart, own_files, clone_at, lent, preempt_at, quantum_timer,
             handed_off, bound, timing, mailbox, retired,
             source: _, engine: _, // by functions below
             // Identity, and what its kernel thread runs on:
@@ -503,7 +503,7 @@ impl Carrier {
             // Counts and clocks that go on:
             picks: _, dice: _, backlog: _, now_ns: _, yields_from_ns: _, calls: _, calls_seen: _,
             answers_looked: _, answers_seen: _,
-            switches: _, steal: _, steal_fail: _, preempt: _, park: _, stretch: _,
+            switches: _, steal: _, steal_fail: _, preempt: _, park: _, run_length: _,
         } = self;
         while queue.take_lifo().is_some() || queue.pop_ring().is_some() {}
         for thread in [next, exiting] {
@@ -517,7 +517,7 @@ impl Carrier {
             word.store(0, Ordering::Relaxed);
         }
         preempt_at.store(0, Ordering::Relaxed);
-        metronome.reset();
+        quantum_timer.reset();
         for thread in [bound, mailbox] {
             thread.store(null_mut(), Ordering::Relaxed);
         }

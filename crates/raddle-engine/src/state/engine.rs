@@ -44,7 +44,7 @@ pub struct Engine {
     /// Carriers with a kernel thread, and those that are being made.
     pub(crate) made: AtomicU32,
     /// 1 while a spare carrier is being made.
-    pub(crate) breeding: AtomicU32,
+    pub(crate) making_spare: AtomicU32,
     /// Carriers that count as blocked in the kernel.
     pub(crate) blocked: AtomicU32,
     /// Carriers beside the wanted ones, while other processes want the CPUs. Written by sysmon.
@@ -85,7 +85,7 @@ impl Engine {
             up: AtomicU32::new(0),
             ended: AtomicU32::new(0),
             made: AtomicU32::new(0),
-            breeding: AtomicU32::new(0),
+            making_spare: AtomicU32::new(0),
             blocked: AtomicU32::new(0),
             extra: AtomicU32::new(0),
             held: AtomicU32::new(0),
@@ -200,7 +200,7 @@ impl Engine {
             up,
             ended,
             made,
-            breeding,
+            making_spare,
             blocked,
             extra,
             held,
@@ -218,7 +218,7 @@ impl Engine {
             // The same clock:
             fair_clock: _,
         } = self;
-        for count in [up, ended, made, breeding, blocked, extra, held] {
+        for count in [up, ended, made, making_spare, blocked, extra, held] {
             count.store(0, Ordering::Relaxed);
         }
         idle.reset();

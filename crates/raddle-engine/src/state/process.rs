@@ -10,7 +10,7 @@ use crate::state::carrier::Carrier;
 use crate::state::clock;
 use crate::state::engine::Engine;
 use crate::state::engines::Engines;
-use crate::state::parts::block_events::Alarms;
+use crate::state::parts::block_events::BlockEvents;
 use crate::state::parts::direct::Direct;
 use crate::state::parts::filters::Filters;
 use crate::state::parts::helpers::Helpers;
@@ -20,7 +20,7 @@ use crate::state::parts::pump::{Pump, Rows};
 use crate::state::parts::ring::Ring;
 use crate::state::parts::roster::Roster;
 use crate::state::parts::sysmon::Sysmon;
-use crate::state::reusable::Kept;
+use crate::state::reusable::ReusableThreads;
 use crate::state::stacks::Stacks;
 use crate::state::thread::{Life, MAX_THREADS, Thread, ThreadTable};
 use core::ptr::null_mut;
@@ -100,7 +100,7 @@ pub struct Process {
     pub(crate) signal_gate: SignalGate,
     pub filters: Filters,
     pub timers: Timers,
-    pub kept: Kept,
+    pub reusable: ReusableThreads,
     pub pump: Pump,
     pub engines: Engines,
     pub(crate) pump_rows: Rows,
@@ -111,7 +111,7 @@ pub struct Process {
     pub pages: Pages,
     pub roster: Roster,
     pub(crate) pins: Log,
-    pub(crate) alarms: Alarms,
+    pub(crate) block_events: BlockEvents,
     pub stacks: Stacks,
     /// The carriers of all engines.
     pub(crate) list: [AtomicPtr<Carrier>; MAX_CARRIERS],
@@ -174,7 +174,7 @@ impl Process {
             signal_gate: SignalGate::new(),
             filters: Filters::new(),
             timers: Timers::new(),
-            kept: Kept::new(),
+            reusable: ReusableThreads::new(),
             pump: Pump::new(),
             engines: Engines::new(),
             pump_rows: Rows::new(),
@@ -185,7 +185,7 @@ impl Process {
             pages: Pages::new(),
             roster: Roster::new(),
             pins: Log::new(),
-            alarms: Alarms::new(),
+            block_events: BlockEvents::new(),
             stacks: Stacks::new(),
             list: [const { AtomicPtr::new(null_mut()) }; MAX_CARRIERS],
             memory: Chunks::new(),

@@ -31,18 +31,18 @@ struct Class {
     /// 0: of no size yet; never changes again.
     stack_size: AtomicUsize,
     count: AtomicU32,
-    /// The last one that came, or null; linked by `next_kept`. Under the lock.
+    /// The last one that came, or null; linked by `next_reusable`. Under the lock.
     head: Cell<*const Thread>,
 }
 
 /// See the module.
-pub struct Kept {
+pub struct ReusableThreads {
     classes: [Class; SIZES],
     lock: SpinLock<()>,
 }
 
 // SAFETY: threads are shared by all carriers; the lock guards the lists.
-unsafe impl Sync for Kept {}
+unsafe impl Sync for ReusableThreads {}
 
 impl Class {
     const fn new() -> Self {
@@ -65,7 +65,7 @@ impl Class {
 
     /// Under the lock.
     fn push(&self, thread: &Thread) {
-        thread.next_kept.set(self.head.get());
+        thread.next_reusable.set(self.head.get());
         self.head.set(thread);
         self.add(1);
     }
@@ -74,13 +74,13 @@ impl Class {
     fn pop(&self) -> Option<&'static Thread> {
         // SAFETY: null, or a thread: type-stable memory.
         let thread = unsafe { self.head.get().as_ref() }?;
-        self.head.set(thread.next_kept.get());
+        self.head.set(thread.next_reusable.get());
         self.add(-1);
         Some(thread)
     }
 }
 
-impl Kept {
+impl ReusableThreads {
     pub(crate) const fn new() -> Self {
         Self {
             classes: [const { Class::new() }; SIZES],

@@ -17,18 +17,18 @@ const QUEUE_TICKS: u64 = 1_000_000;
 const SHORT_TICKS: u64 = 40_000;
 
 /// A carrier's time between two sleeps. Written by the carrier, read by sysmon.
-pub(crate) struct Stretch {
+pub(crate) struct RunLength {
     /// Time stamp of the last sleep's end.
     from: AtomicU64,
     /// Time stamp of the last look at what has been waited for.
     looked: AtomicU64,
-    /// Ticks for each switch of the stretch before.
+    /// Ticks for each switch of the run before.
     ticks_each: AtomicU64,
     /// The carrier's count of switches at its start. The carrier's.
     switches: Cell<u64>,
 }
 
-impl Stretch {
+impl RunLength {
     /// The carrier is about to sleep.
     pub(crate) fn end(&self, carrier: &Carrier) {
         let now = carrier.switches.load(Ordering::Relaxed);
@@ -48,7 +48,7 @@ impl Stretch {
     }
 
     /// The carrier has looked for what its threads wait for. Returns the same as
-    /// [`Stretch::copes_with`].
+    /// [`RunLength::copes_with`].
     pub(crate) fn looked(&self, queued: usize) -> bool {
         let now = timestamp();
         self.looked.store(now, Ordering::Relaxed);
@@ -80,7 +80,7 @@ impl Stretch {
         timestamp().wrapping_sub(self.looked.load(Ordering::Relaxed)) >= QUEUE_TICKS
     }
 
-    /// Returns true if its threads had short turns in the stretch before.
+    /// Returns true if its threads had short turns in the run before.
     pub(crate) fn is_of_short_turns(&self) -> bool {
         self.ticks_each.load(Ordering::Relaxed) < SHORT_TICKS
     }

@@ -104,7 +104,7 @@ pub struct Thread {
     pub bind_next: Cell<bool>,
     /// One more than a descriptor of the file that the thread's call waits for, if the program has
     /// closed the number meanwhile; else 0. Set by the closing thread, before it wakes this one.
-    pub(crate) kept: AtomicU32,
+    pub(crate) closed_file: AtomicU32,
     /// The next thread that this one creates is to be green, where others aren't
     /// ([`crate::state::process::Process::is_explicit`]).
     pub green_next: Cell<bool>,
@@ -113,7 +113,7 @@ pub struct Thread {
     /// If not null, the thread is kept when it ends ([`crate::state::reusable`]).
     pub seat: Cell<*const Seat>,
     /// The next thread that is kept. Under the lock there.
-    pub(crate) next_kept: Cell<*const Thread>,
+    pub(crate) next_reusable: Cell<*const Thread>,
     pub(crate) cpu: CpuTime,
     /// 1 for a compiler thread ([`crate::state::compilers`]).
     pub(crate) compiles: AtomicU32,
@@ -256,7 +256,7 @@ impl Thread {
             cpu: _, // `accounting::in_child`
             // Used for waits only; the thread runs:
             task: _, node: _, wait_kind: _, wait_arg: _, context: _, since_ns: _, deadline_ns: _,
-            ready_ns: _, kept: _,
+            ready_ns: _, closed_file: _,
             // Identity, and what libc and the program have said of the thread:
             fs: _, host: _, clear_tid: _, next: _, bind_next: _, green_next: _, share_next: _,
             ums_next: _, seat: _, name: _, save_area: _, life: _, generation: _, slot: _,
@@ -268,7 +268,7 @@ impl Thread {
             // Counts that go on; what is measured by them:
             switches: _, park: _, steal: _, preempt: _, turn: _, leased_ns: _,
             // Written before it is read:
-            deciding: _, next_kept: _,
+            deciding: _, next_reusable: _,
         } = self;
         #[rustfmt::skip]
         let ThreadSignals {
@@ -321,13 +321,13 @@ impl Thread {
     }
 
     /// Returns true if the program has closed the number that the thread waited for.
-    pub fn has_kept(&self) -> bool {
-        self.kept.load(Ordering::Relaxed) != 0
+    pub fn has_closed_file(&self) -> bool {
+        self.closed_file.load(Ordering::Relaxed) != 0
     }
 
     /// Takes the descriptor by which the file of a closed number was kept; the caller closes it.
-    pub fn take_kept(&self) -> Option<u32> {
-        self.kept.swap(0, Ordering::Relaxed).checked_sub(1)
+    pub fn take_closed_file(&self) -> Option<u32> {
+        self.closed_file.swap(0, Ordering::Relaxed).checked_sub(1)
     }
 
     /// Says what the thread is about to wait for. `deadline_ns` is 0 without a timeout.

@@ -10,7 +10,7 @@ use raddle_sched::policy::{BLOCKED_NS, BUSY_NS, Found, SOON_NS, Seen};
 
 /// What all carriers together showed.
 #[derive(Default)]
-pub(crate) struct Sight {
+pub(crate) struct Round {
     pub(crate) acted: bool,
     pub(crate) running: bool,
     /// A carrier has switched since the last look.
@@ -22,7 +22,7 @@ pub(crate) struct Sight {
     pub(crate) stuck: bool,
 }
 
-impl Sight {
+impl Round {
     /// Lets another carrier run in the place of one that waits in the kernel; false if it doesn't.
     pub(crate) fn replace(&mut self, seen: &mut Seen, carrier: &Carrier, found: Found) -> bool {
         if carrier.handed_off.load(Ordering::Relaxed) != 0 {

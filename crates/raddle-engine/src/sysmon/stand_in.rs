@@ -14,7 +14,7 @@
 //! Where none is open, sysmon's table is empty soon, and the engine's start waits for that: a file
 //! that the program closes meanwhile would stay open.
 //!
-//! Rejected: to leave sysmon with the program's table for good (no alarms, and numbers of the
+//! Rejected: to leave sysmon with the program's table for good (no block events, and numbers of the
 //! program's that are taken for moments); a stand-in for every program (a kernel thread made in
 //! vain, where closing never waits).
 

@@ -160,8 +160,8 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     // The few instructions around a clone with a child that shares memory count as the runtime's.
     let in_user = !is_ours(at) && carrier.in_clock.get() == 0 && (fault || !makes_child);
     let is_request = preemption::is_request(info);
-    if is_request || quantum_timer::is_beat(carrier, info) {
-        if is_request || quantum_timer::beat(carrier) {
+    if is_request || quantum_timer::is_expiry(carrier, info) {
+        if is_request || quantum_timer::expire(carrier) {
             preempt(carrier, info, context, in_user);
         }
         return;

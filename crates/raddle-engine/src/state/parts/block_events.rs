@@ -3,7 +3,7 @@
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 
 /// The engine's part: where the rings are.
-pub(crate) struct Alarms {
+pub(crate) struct BlockEvents {
     /// Address of a page of entries, one a carrier by its id; 0 before the first.
     pub(crate) table: AtomicUsize,
     /// 1 if carriers may have them.
@@ -12,7 +12,7 @@ pub(crate) struct Alarms {
     pub(crate) ready: AtomicU32,
 }
 
-impl Alarms {
+impl BlockEvents {
     pub(crate) const fn new() -> Self {
         Self {
             table: AtomicUsize::new(0),

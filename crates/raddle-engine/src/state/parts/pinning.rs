@@ -3,7 +3,7 @@
 use core::sync::atomic::AtomicU64;
 use raddle_inspect::{PINS, PLACES, STACK_WORDS};
 
-pub(crate) struct Kept {
+pub(crate) struct PinningEvent {
     pub(crate) at_ns: AtomicU64,
     pub(crate) tid: AtomicU64,
     pub(crate) call: AtomicU64,
@@ -14,7 +14,7 @@ pub(crate) struct Kept {
 pub(crate) struct Log {
     /// The count of all events; the latest [`PINS`] are kept.
     pub(crate) total: AtomicU64,
-    pub(crate) kept: [Kept; PINS],
+    pub(crate) kept: [PinningEvent; PINS],
     pub(crate) places: [Place; PLACES],
 }
 
@@ -32,7 +32,7 @@ pub(crate) struct Place {
     pub(crate) stack: [AtomicU64; STACK_WORDS],
 }
 
-impl Kept {
+impl PinningEvent {
     pub(crate) const fn new() -> Self {
         Self {
             at_ns: AtomicU64::new(0),
@@ -47,7 +47,7 @@ impl Log {
     pub(crate) const fn new() -> Self {
         Self {
             total: AtomicU64::new(0),
-            kept: [const { Kept::new() }; PINS],
+            kept: [const { PinningEvent::new() }; PINS],
             places: [const { Place::new() }; PLACES],
         }
     }

@@ -149,7 +149,7 @@ impl ThreadTable {
         let tid = TID_BASE + generation * MAX_THREADS as u32 + place;
         thread.tid.store(tid, Ordering::Relaxed);
         thread.bind_next.set(false);
-        thread.kept.store(0, Ordering::Relaxed);
+        thread.closed_file.store(0, Ordering::Relaxed);
         thread.green_next.set(false);
         thread.host.set(null());
         thread.ums.store(null_mut(), Ordering::Relaxed);

@@ -74,7 +74,7 @@ impl Watch {
                 || PROCESS.first().has_posted()
                 || PROCESS.first().blocked.load(Ordering::Relaxed) != 0
                 || PROCESS.engines.each_further().next().is_some()
-                || self.metronomes.any_runs()
+                || self.quantum_timers.any_runs()
                 || !are_carriers_quiet()
         };
         if is_needed() {

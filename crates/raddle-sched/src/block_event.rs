@@ -1,25 +1,26 @@
-//! How often a carrier may be watched by an alarm: a budget, because each alarm costs the carrier
-//! an interrupt, and sysmon a look.
+//! How often a carrier may be watched by a block event: a budget, because each block event costs
+//! the carrier an interrupt, and sysmon a look.
 //!
-//! An alarm was in vain if the kernel had taken the CPU away, if the wait was over at once, or if
-//! no other thread wanted to run. Each alarm in vain lengthens the gap to the next one; an alarm
-//! that helped shortens the gap to the least. Until an alarm has helped, gaps grow longer still.
+//! A block event was in vain if the kernel had taken the CPU away, if the wait was over at once, or
+//! if no other thread wanted to run. Each block event in vain lengthens the gap to the next one; a
+//! block event that helped shortens the gap to the least. Until a block event has helped, gaps grow
+//! longer still.
 //!
-//! [`Sleeps`] decides whether carriers have alarms before any carrier was seen to wait in the
-//! kernel while others wanted to run. An alarm costs each sleep of its carrier some hundred
+//! [`Sleeps`] decides whether carriers have block events before any carrier was seen to wait in the
+//! kernel while others wanted to run. A block event costs each sleep of its carrier some hundred
 //! nanoseconds, so carriers have them only while they hardly sleep.
 
-/// The shortest time between two alarms of one carrier.
+/// The shortest time between two block events of one carrier.
 pub const MIN_GAP_NS: u64 = 1_000_000;
 /// The longest.
 pub const MAX_GAP_NS: u64 = 4_000_000;
-/// The longest as long as no alarm has ever helped.
+/// The longest as long as no block event has ever helped.
 pub const UNPROVEN_GAP_NS: u64 = 32_000_000;
 /// The length of the period over which the sleeps of carriers are counted.
 pub const CALM_NS: u64 = 20_000_000;
-/// The most sleeps in a period for which carriers get alarms: 1000 a second.
+/// The most sleeps in a period for which carriers get block events: 1000 a second.
 pub const CALM_SLEEPS: u64 = 20;
-/// The most sleeps in a period for which carriers keep alarms: 4000 a second.
+/// The most sleeps in a period for which carriers keep block events: 4000 a second.
 pub const LIVELY_SLEEPS: u64 = 80;
 
 /// See the module. One for each carrier.
@@ -30,7 +31,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// The first alarm may come at once.
+    /// The first block event may come at once.
     pub const fn new() -> Self {
         Self {
             gap_ns: MIN_GAP_NS,
@@ -38,20 +39,20 @@ impl Budget {
         }
     }
 
-    /// An alarm came at `now_ns`. It counts as in vain unless [`Budget::helped`] follows. `proven`
-    /// is true if any alarm has ever helped.
+    /// A block event came at `now_ns`. It counts as in vain unless [`Budget::helped`] follows.
+    /// `proven` is true if any block event has ever helped.
     pub fn rang(&mut self, now_ns: u64, proven: bool) {
         self.rang_ns = now_ns;
         let longest_ns = if proven { MAX_GAP_NS } else { UNPROVEN_GAP_NS };
         self.gap_ns = (self.gap_ns * 2).min(longest_ns);
     }
 
-    /// An alarm has helped for the first time, perhaps that of another carrier.
+    /// A block event has helped for the first time, perhaps that of another carrier.
     pub fn proven(&mut self) {
         self.gap_ns = self.gap_ns.min(MAX_GAP_NS);
     }
 
-    /// A thread runs sooner because of the last alarm.
+    /// A thread runs sooner because of the last block event.
     pub fn helped(&mut self) {
         self.gap_ns = MIN_GAP_NS;
     }
@@ -71,14 +72,14 @@ impl Default for Budget {
     }
 }
 
-/// What sysmon does about alarms before a carrier was seen to wait in the kernel.
+/// What sysmon does about block events before a carrier was seen to wait in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Advice {
     /// No change.
     Wait,
-    /// Carriers get alarms.
+    /// Carriers get block events.
     Open,
-    /// Carriers lose their alarms: they sleep too often.
+    /// Carriers lose their block events: they sleep too often.
     Close,
 }
 
@@ -91,7 +92,7 @@ pub struct Sleeps {
 
 impl Sleeps {
     /// Evaluates a look at `now_ns`, while carriers run; `count` is the number of sleeps of all
-    /// carriers so far, and `open` is true if carriers have alarms.
+    /// carriers so far, and `open` is true if carriers have block events.
     #[must_use]
     pub fn look(&mut self, now_ns: u64, count: u64, open: bool) -> Advice {
         let slept = count.saturating_sub(self.before);
@@ -115,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn alarms_in_vain_come_ever_later_and_useful_ones_soon() {
+    fn block_events_in_vain_come_ever_later_and_useful_ones_soon() {
         let (mut budget, mut now_ns) = (Budget::new(), 5);
         assert_eq!(budget.from_ns(), 0, "the first is free");
         for gap_ns in [2, 4, 4].map(|ms| ms * MIN_GAP_NS) {
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn alarms_that_never_helped_come_seldom() {
+    fn block_events_that_never_helped_come_seldom() {
         let mut budget = Budget::new();
         (0..20).for_each(|_| budget.rang(7, false));
         assert_eq!(budget.from_ns(), 7 + UNPROVEN_GAP_NS);
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn carriers_that_hardly_sleep_get_alarms_and_lose_them_if_they_sleep_often() {
+    fn carriers_that_hardly_sleep_get_block_events_and_lose_them_if_they_sleep_often() {
         let mut sleeps = Sleeps::default();
         let mut look = |ms: u64, count, open| sleeps.look(ms * 1_000_000, count, open);
         assert_eq!(look(100, 1000, false), Advice::Wait, "the first look");
