@@ -26,9 +26,10 @@ mod layout;
 mod records;
 pub mod tracer;
 
-use crate::carrier::{Carrier, CarrierState};
-use crate::process::{MAX_CARRIERS, MAX_WANTED, PROCESS};
-use crate::{accounting, clock, delays, shown};
+use crate::os::shown;
+use crate::state::carrier::{Carrier, CarrierState};
+use crate::state::process::{MAX_CARRIERS, MAX_WANTED, PROCESS};
+use crate::state::{accounting, clock, delays};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 pub use raddle_inspect::CodePlaces;
@@ -68,7 +69,7 @@ pub(crate) fn listen() -> i32 {
     // SAFETY: plain calls with live buffers.
     unsafe {
         let socket = sys!(nr::__NR_socket, AF_UNIX, CLOEXEC_STREAM, 0usize);
-        let Ok(socket) = crate::descriptor::hide(socket) else {
+        let Ok(socket) = crate::kernel_threads::descriptor::hide(socket) else {
             return -1;
         };
         if is_err(sys!(nr::__NR_bind, socket, address.as_ptr(), len))
@@ -173,7 +174,7 @@ impl Client {
         const NONBLOCK_CLOEXEC: usize = 0o2004000;
         // SAFETY: a plain call on the runtime's descriptor.
         let client = unsafe { sys!(nr::__NR_accept4, listener, 0usize, 0usize, NONBLOCK_CLOEXEC) };
-        let Ok(client) = crate::descriptor::hide(client) else {
+        let Ok(client) = crate::kernel_threads::descriptor::hide(client) else {
             return;
         };
         PROCESS.sysmon.client.set(client as i32);
@@ -491,7 +492,7 @@ impl Answer {
             wanted: u64::from(PROCESS.first().wanted()),
             extra: u64::from(PROCESS.first().extra()),
             quantum_ns: PROCESS.quantum_ns(),
-            flags: if PROCESS.alarms.are_permitted() {
+            flags: if PROCESS.block_events.are_permitted() {
                 Header::ALARMS
             } else {
                 0

@@ -2,9 +2,9 @@
 //!
 //! Sysmon looks at the carriers on an interval from `policy`: 250 us after something was found,
 //! doubling to a millisecond, and not at all once everything has been idle for a while (then the
-//! first carrier that gets work wakes it), or while only one thread lives ([`alone`]). It acts on
-//! five things: a backlog that lasts, an idle carrier while none polls, posted work while a carrier
-//! sleeps, a carrier that waits in the kernel, and a thread that computes while others wait
+//! first carrier that gets work wakes it), or while only one thread lives ([`beside_one`]). It acts
+//! on five things: a backlog that lasts, an idle carrier while none polls, posted work while a
+//! carrier sleeps, a carrier that waits in the kernel, and a thread that computes while others wait
 //! ([`policy::judge`]).
 //!
 //! While all carriers are held by threads that don't switch, no carrier looks at timers and
@@ -14,27 +14,31 @@
 //! lost: sysmon says that it is on guard and then looks at the injector; a poster does it the other
 //! way round, all SeqCst.
 
-mod alone;
+mod beside_one;
 mod demands;
+pub(crate) mod pinning;
+mod quotas;
+mod reminders;
+mod round;
+pub(crate) mod stand_in;
 
-use crate::alarms::{self, Watcher};
-use crate::carrier::{Carrier, CarrierState, PREEMPT};
-use crate::clock;
-use crate::contention;
-use crate::cpus;
-use crate::descriptor::OwnDescriptor;
 use crate::inspect;
-use crate::kthread;
-use crate::metronome::{self, Metronomes};
-use crate::pages;
-use crate::plugins;
-use crate::process::PROCESS;
-use crate::quotas::Quotas;
-use crate::reminders::Reminders;
-use crate::sight::Sight;
-use crate::stand_in::{self, StandIn};
-use crate::ums;
-use core::sync::atomic::{AtomicU32, Ordering, fence};
+use crate::kernel_events::block_events::{self, Watcher};
+use crate::kernel_events::quantum_timer::{self, QuantumTimers};
+use crate::kernel_threads::kthread;
+use crate::os::cpus;
+use crate::scheduling::contention;
+use crate::scheduling::page_rings;
+use crate::scheduling::plugins;
+use crate::scheduling::ums;
+use crate::state::carrier::{Carrier, CarrierState, PREEMPT};
+use crate::state::clock;
+pub use crate::state::parts::sysmon::Sysmon;
+use crate::state::process::PROCESS;
+use crate::sysmon::quotas::Quotas;
+use crate::sysmon::reminders::Reminders;
+use crate::sysmon::round::Round;
+use core::sync::atomic::{Ordering, fence};
 use demands::{
     demand_on, goes_on_since_ns, quantum_beside_others, reduce, see_to_signals, take_due,
 };
@@ -55,41 +59,13 @@ const FOLLOW_NS: u64 = 2_000_000_000;
 /// Carriers that it looks at: the first ones of the process's list.
 pub(crate) const WATCHED: usize = 512;
 
-/// See the module.
-pub struct Sysmon {
-    /// 1 while it sleeps without a timeout.
-    asleep: AtomicU32,
-    /// 1 while it is on guard.
-    on_guard: AtomicU32,
-    wake: OwnDescriptor,
-    /// The inspection socket.
-    listener: OwnDescriptor,
-    /// The client of the inspection server.
-    pub(crate) client: OwnDescriptor,
-    /// 1 if sysmon's table of descriptors is the program's.
-    shares_table: AtomicU32,
-    pub(crate) stand_in: StandIn,
-}
-
 impl Sysmon {
-    pub(crate) const fn new() -> Self {
-        Self {
-            asleep: AtomicU32::new(0),
-            on_guard: AtomicU32::new(0),
-            wake: OwnDescriptor::none(),
-            listener: OwnDescriptor::none(),
-            client: OwnDescriptor::none(),
-            shares_table: AtomicU32::new(0),
-            stand_in: StandIn::new(),
-        }
-    }
-
     /// Starts the thread.
     pub(crate) fn start(&self) -> Result<(), isize> {
         let flags = nr::EFD_CLOEXEC | nr::EFD_NONBLOCK;
         // SAFETY: makes a descriptor.
         let wake = unsafe { sys!(nr::__NR_eventfd2, 0usize, flags) };
-        let wake = crate::descriptor::hide(wake)?;
+        let wake = crate::kernel_threads::descriptor::hide(wake)?;
         self.wake.set(wake as i32);
         // Here and not on the thread: the program must never see a descriptor of the runtime.
         self.listener.set(inspect::listen());
@@ -178,9 +154,9 @@ impl Sysmon {
 }
 
 struct Watch {
-    alarms: Watcher,
+    block_events: Watcher,
     client: inspect::Client,
-    metronomes: Metronomes,
+    quantum_timers: QuantumTimers,
     /// A carrier has waited in the kernel, in others' way: it may happen again.
     is_prompt: bool,
     seen: [Seen; WATCHED],
@@ -208,7 +184,7 @@ struct Plan {
 }
 
 const POLLIN: i16 = raddle_sys::nr::POLLIN as i16;
-/// Descriptors that it waits for, besides alarms.
+/// Descriptors that it waits for, besides block events.
 const OTHERS: usize = 3;
 const IGNORED: PollFd = PollFd {
     fd: -1,
@@ -236,9 +212,9 @@ extern "C" fn sysmon_main(has_own_table: usize, stack: *mut u8) -> ! {
 /// if the calling thread has a table of descriptors to itself.
 pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
     let mut watch = Watch {
-        alarms: Watcher::new(own),
+        block_events: Watcher::new(own),
         client: inspect::Client::none(own || PROCESS.sysmon.shares_table()),
-        metronomes: Metronomes::new(),
+        quantum_timers: QuantumTimers::new(),
         is_prompt: false,
         seen: [Seen::default(); WATCHED],
         found: [Found::default(); WATCHED],
@@ -254,12 +230,12 @@ pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
     };
     while is_wanted() {
         if PROCESS.roster.is_closed() {
-            watch.metronomes.stop_all();
+            watch.quantum_timers.stop_all();
             wait(&mut [], None);
         }
         watch.go_round();
     }
-    watch.metronomes.stop_all();
+    watch.quantum_timers.stop_all();
     watch.client.finish();
 }
 
@@ -304,18 +280,18 @@ impl Watch {
         } else {
             -1 // ignored
         };
-        let mut fds = [IGNORED; OTHERS + alarms::MOST];
+        let mut fds = [IGNORED; OTHERS + block_events::MOST];
         let (asked, asked_events) = self.client.polled(listener);
         let all = [wake, asked, events].into_iter();
         let mut count = 0;
-        for (slot, fd) in fds.iter_mut().zip(all.chain(self.alarms.events())) {
+        for (slot, fd) in fds.iter_mut().zip(all.chain(self.block_events.events())) {
             slot.fd = fd;
             count += 1;
         }
         fds[1].events = asked_events;
         let fds = &mut fds[..count];
         let sleep_ns = plan.timeout_ns.unwrap_or(u64::MAX);
-        self.alarms
+        self.block_events
             .sleeps_until(clock::now_ns().saturating_add(sleep_ns));
         let timeout_ns = match self.client.deadline_ns() {
             Some(at_ns) => Some(sleep_ns.min(at_ns.saturating_sub(clock::now_ns()))),
@@ -324,7 +300,7 @@ impl Watch {
         wait(fds, timeout_ns);
         for (at, event) in fds[OTHERS..].iter().enumerate() {
             if event.revents & !POLLIN != 0 {
-                self.alarms.failed(at);
+                self.block_events.failed(at);
             }
         }
         PROCESS.sysmon.on_guard.store(0, Ordering::Relaxed);
@@ -371,11 +347,11 @@ impl Watch {
             PROCESS.sysmon.asleep.store(0, Ordering::SeqCst);
         }
         self.interval_ns = policy::sysmon_interval_ns(self.interval_ns, sight.acted);
-        let longest_ns = match PROCESS.alarms.are_permitted() {
+        let longest_ns = match PROCESS.block_events.are_permitted() {
             // On guard no look is needed before something happens.
             _ if sight.watch => u64::MAX,
             // The next thread that runs may be stuck at once, though none runs now.
-            true if !self.alarms.is_undecided() => BUSY_NS,
+            true if !self.block_events.is_undecided() => BUSY_NS,
             _ => BLIND_NS,
         };
         let mut timeout_ns = self.interval_ns.min(longest_ns);
@@ -395,8 +371,8 @@ impl Watch {
     }
 
     /// Wakes a carrier where work waits, and preempts or replaces what is in its way.
-    fn act(&mut self, now_ns: u64) -> Sight {
-        self.metronomes.tend();
+    fn act(&mut self, now_ns: u64) -> Round {
+        self.quantum_timers.tend();
         let mut sight = self.see(now_ns);
         PROCESS.ring.announce();
         if self.plugins.look(now_ns) {
@@ -414,10 +390,10 @@ impl Watch {
         self.judge_all(&mut sight, now_ns, unattended);
         if sight.stuck && !core::mem::replace(&mut self.is_prompt, true) {
             kthread::become_prompt();
-            self.alarms.prove();
+            self.block_events.prove();
         }
         if sight.running {
-            self.alarms.follow(now_ns);
+            self.block_events.follow(now_ns);
             self.contention.look(now_ns);
         }
         // A carrier that switches polls by itself, sooner than one that would have to wake up.
@@ -440,13 +416,13 @@ impl Watch {
     }
 
     /// Looks at every running carrier.
-    fn see(&mut self, now_ns: u64) -> Sight {
-        let mut sight = Sight::default();
+    fn see(&mut self, now_ns: u64) -> Round {
+        let mut sight = Round::default();
         let relieved = TaskList::new();
         // No look is needed to hear soon that a carrier waits in the kernel; or a look can't tell,
         // because on the only CPU no carrier runs while sysmon does.
         let has_one_cpu = self.has_one_cpu;
-        let is_told = |carrier| has_one_cpu || alarms::is_armed(carrier);
+        let is_told = |carrier| has_one_cpu || block_events::is_armed(carrier);
         for (at, carrier) in watched() {
             let (seen, found) = (&mut self.seen[at], &mut self.found[at]);
             if carrier.state() != CarrierState::Running {
@@ -464,7 +440,7 @@ impl Watch {
                 ring_len: carrier.queue.ring_len(),
             });
             let goes_on_ns = goes_on_since_ns(carrier, found.switches);
-            if self.alarms.look(at, carrier, now_ns, cpu_ns) {
+            if self.block_events.look(at, carrier, now_ns, cpu_ns) {
                 *found = found.waiting();
             } else if found.held_ns == 0 && (found.again_ns == BUSY_NS || goes_on_ns.is_some()) {
                 match (kthread::cpu_ns(tid) != cpu_ns, goes_on_ns) {
@@ -478,12 +454,14 @@ impl Watch {
             }
             sight.progress |= found.switches_on() && carrier.engine().is_first();
             if !found.switches_on() {
-                pages::relieve(carrier, &relieved);
+                page_rings::relieve(carrier, &relieved);
             }
             if let Some(within_ns) = self.reminders.look(at, carrier, *found, now_ns) {
                 sight.look_within(within_ns);
             }
-            if found.backlog_lasts && !pages::suffices(carrier) || pages::is_held_up(carrier) {
+            if found.backlog_lasts && !page_rings::suffices(carrier)
+                || page_rings::is_held_up(carrier)
+            {
                 sight.acted |= carrier.engine().wake_one();
             }
         }
@@ -493,7 +471,7 @@ impl Watch {
 
     /// Sees to it that no thread keeps others from running for longer than `policy` allows. Of the
     /// threads that could make room for a woken one, the one that has run for longest does.
-    fn judge_all(&mut self, sight: &mut Sight, now_ns: u64, unattended: bool) {
+    fn judge_all(&mut self, sight: &mut Round, now_ns: u64, unattended: bool) {
         let mut longest: Option<(&Carrier, usize)> = None;
         for (at, carrier) in watched() {
             // A carrier that began to run since it was looked at will be looked at next time.
@@ -506,7 +484,7 @@ impl Watch {
                 Act::Preempt => {
                     carrier.preempt(found.switches);
                     self.seen[at].told();
-                    self.metronomes
+                    self.quantum_timers
                         .preempted(at, carrier, found.switches, now_ns);
                 }
                 Act::Replace => {
@@ -534,7 +512,7 @@ impl Watch {
     /// and makes the carrier timed if the turn is long.
     fn judge(
         &mut self,
-        sight: &mut Sight,
+        sight: &mut Round,
         now_ns: u64,
         (at, carrier): (usize, &Carrier),
         unattended: bool,
@@ -551,23 +529,23 @@ impl Watch {
         } else {
             PROCESS.quantum_ns()
         };
-        let timed = self.metronomes.runs(at);
+        let timed = self.quantum_timers.runs(at);
         let verdict = policy::judge(found, demand, policy::Terms { quantum_ns, timed });
         sight.look_within(verdict.within_ns);
         if timed {
-            sight.look_within(metronome::rest_ns(carrier, quantum_ns, self.is_prompt));
+            sight.look_within(quantum_timer::rest_ns(carrier, quantum_ns, self.is_prompt));
         }
         if verdict.watch && !sight.progress && !sight.watch {
             sight.watch = found.computes || sight.asks(&mut self.seen[at], carrier, found);
         }
         if found.waits && (verdict.watch || verdict.act == Act::Replace) {
-            self.alarms.helped(at, carrier);
+            self.block_events.helped(at, carrier);
         }
         verdict.act
     }
 
     /// Interrupts the thread on the carrier at this place.
-    fn interrupt(&mut self, sight: &mut Sight, whom: Option<(&Carrier, usize)>, now_ns: u64) {
+    fn interrupt(&mut self, sight: &mut Round, whom: Option<(&Carrier, usize)>, now_ns: u64) {
         // If a carrier switches, it takes what was posted by itself.
         if let Some((carrier, at)) = whom.filter(|_| !sight.progress) {
             carrier.preempt(self.found[at].switches);

@@ -30,7 +30,7 @@
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
 
 pub mod absence;
-pub mod alarm;
+pub mod block_event;
 pub mod chunks;
 pub mod completion_list;
 pub mod contention;

@@ -132,7 +132,7 @@ pub const SETTLED_NS: u64 = 100_000;
 pub const RELIEVED_NS: u64 = 150_000;
 /// The longest interval between looks while a carrier runs and isn't watched otherwise.
 pub const BUSY_NS: u64 = 1_000_000;
-/// The same without alarms, which would report carriers that wait in the kernel.
+/// The same without block events, which would report carriers that wait in the kernel.
 pub const BLIND_NS: u64 = 800_000;
 /// A carrier that hardly uses its CPU is looked at again after this at the latest, while others
 /// want to run and the kernel is not known to have other work.

@@ -50,7 +50,11 @@ const NEEDLESS: [(&str, &str, &str); 18] = [
     ("crates/raddle-c/src/submit.rs", "TASKS", VALUES),
     ("crates/raddle-c/src/thread.rs", "THREADS", VALUES),
     ("crates/raddle-c/src/work.rs", "WATCHES", VALUES),
-    ("crates/raddle-engine/src/process.rs", "PROCESS", FIELDS),
+    (
+        "crates/raddle-engine/src/state/process.rs",
+        "PROCESS",
+        FIELDS,
+    ),
     ("crates/raddle-preload/src/environment.rs", "COPIES", ALONE),
     ("crates/raddle-preload/src/start.rs", "WAITING", ALONE),
     ("crates/raddle-preload/src/tripwires.rs", "SET", ALONE),

@@ -100,15 +100,10 @@ impl Glossary {
     }
 }
 
-/// Crates with names that are still to be changed.
-const EXEMPT: [&str; 2] = ["crates/raddle-engine/", "crates/raddle-sched/"];
-
 pub(crate) fn check_homonyms(subject: &Subject<'_>) -> Result<Findings> {
     let glossary = Glossary::load(&subject.tree)?;
-    let is_checked = |file: &&TextFile| {
-        file.is_crate_source() && !EXEMPT.iter().any(|folder| file.path.starts_with(folder))
-    };
-    let sources = subject.tree.files.iter().filter(is_checked);
+    let sources = subject.tree.files.iter();
+    let sources = sources.filter(|file| file.is_crate_source());
     Ok(Findings {
         looked_at: glossary.homonyms.len(),
         violations: sources.flat_map(|file| homonyms(&glossary, file)).collect(),

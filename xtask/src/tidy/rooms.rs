@@ -15,7 +15,33 @@ use super::{Findings, Subject, Violation};
 type Room = (&'static str, &'static [&'static str]);
 
 /// The crates with rooms, and the rooms that each of their rooms may name.
-const CRATES: &[(&str, &[Room])] = &[("raddle-kernel", KERNEL)];
+const CRATES: &[(&str, &[Room])] = &[("raddle-engine", ENGINE), ("raddle-kernel", KERNEL)];
+
+/// The rooms of the engine; its `lib.rs` says what is in each.
+const ENGINE: &[Room] = &[
+    ("os", &[]),
+    ("state", &["os"]),
+    ("kernel_threads", &["os", "state"]),
+    ("kernel_events", &["kernel_threads", "state"]),
+    (
+        "scheduling",
+        &["kernel_events", "kernel_threads", "os", "state"],
+    ),
+    ("io", &["kernel_threads", "os", "scheduling", "state"]),
+    ("inspect", &["kernel_threads", "os", "scheduling", "state"]),
+    (
+        "sysmon",
+        &[
+            "inspect",
+            "kernel_events",
+            "kernel_threads",
+            "os",
+            "scheduling",
+            "state",
+        ],
+    ),
+    ("start", &["kernel_threads", "scheduling", "state"]),
+];
 
 /// The rooms of the user-mode kernel; its `lib.rs` says what is in each.
 const KERNEL: &[Room] = &[

@@ -1,9 +1,9 @@
 //! Where a tool finds the threads and their stacks in this process's memory.
 
-use crate::carrier::Carrier;
-use crate::delays::READY_FLAGS;
-use crate::process::PROCESS;
-use crate::thread::Thread;
+use crate::state::carrier::Carrier;
+use crate::state::delays::READY_FLAGS;
+use crate::state::process::PROCESS;
+use crate::state::thread::Thread;
 use core::mem::offset_of;
 use core::sync::atomic::Ordering;
 use raddle_inspect::{LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets};

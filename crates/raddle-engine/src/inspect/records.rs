@@ -1,9 +1,10 @@
 //! What a snapshot says of carriers and threads.
 
-use crate::carrier::{Carrier, CarrierState};
-use crate::process::PROCESS;
-use crate::thread::{Life, Thread};
-use crate::{accounting, delays, timed};
+use crate::scheduling::timed;
+use crate::state::carrier::{Carrier, CarrierState};
+use crate::state::process::PROCESS;
+use crate::state::thread::{Life, Thread};
+use crate::state::{accounting, delays};
 use core::sync::atomic::Ordering;
 use raddle_inspect::{CarrierRecord, NO_CARRIER, ThreadFlags, ThreadRecord};
 use raddle_sched::policies::Kind;

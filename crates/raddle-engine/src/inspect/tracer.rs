@@ -2,7 +2,7 @@
 //! only: `prctl(PR_SET_PTRACER)`. The inspection client gets it while it is connected; then the
 //! process that the program declared, if any, has it again.
 
-use crate::process::PROCESS;
+use crate::state::process::PROCESS;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_sys::{is_err, nr, prctl, sys};
 

@@ -1,13 +1,14 @@
 //! What sysmon asks about one carrier, and the threads that it sees to there.
 
 use super::Found;
-use crate::carrier::{Carrier, CarrierState};
-use crate::chaos::{self, Point};
-use crate::engine::Engine;
-use crate::helpers::POKE;
-use crate::process::PROCESS;
-use crate::turn::Turn;
-use crate::{pages, policies, timed, ums};
+use crate::kernel_threads::own_signals::POKE;
+use crate::scheduling::chaos::{self, Point};
+use crate::scheduling::page_rings;
+use crate::scheduling::{policies, timed};
+use crate::state::carrier::{Carrier, CarrierState};
+use crate::state::engine::Engine;
+use crate::state::process::PROCESS;
+use crate::state::turn::Turn;
 use core::sync::atomic::Ordering;
 use raddle_sched::policy::Demand;
 
@@ -32,9 +33,9 @@ pub(super) fn goes_on_since_ns(carrier: &Carrier, switches: u64) -> Option<u64> 
 /// the kernel; or open files of its ring's requests, while it computes.
 fn holds_others(carrier: &Carrier, found: Found) -> bool {
     if found.computes {
-        pages::owes(carrier)
+        page_rings::owes(carrier)
     } else {
-        ums::is_leased(carrier)
+        carrier.is_leased()
     }
 }
 

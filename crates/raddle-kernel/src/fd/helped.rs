@@ -79,7 +79,7 @@ pub fn finish(frame: &Frame, outcome: Outcome) -> Outcome {
 
 #[cold]
 fn wait_with_first_file(frame: &Frame, outcome: Outcome) -> Outcome {
-    let Some(kept) = Carrier::current().thread().take_kept() else {
+    let Some(kept) = Carrier::current().thread().take_closed_file() else {
         return outcome;
     };
     let mut args = frame.args();
@@ -194,7 +194,7 @@ fn by_helper(frame: &Frame) -> Option<(Outcome, u64)> {
 
 /// Makes the call with the file that it began with, if the program closed the number meanwhile.
 pub fn run_with_first_file(frame: &Frame) -> Option<Outcome> {
-    let kept = Carrier::current().thread().take_kept()? as usize;
+    let kept = Carrier::current().thread().take_closed_file()? as usize;
     let mut args = frame.args();
     args[0] = kept;
     // SAFETY: the program's own call, and a descriptor of ours.

@@ -279,7 +279,7 @@ impl Wait {
             .pump
             .wait_one(fd as u32, events, sequence, self.deadline_ns);
         match woken {
-            Ok(Wake::Woken | Wake::Retry) if thread.has_kept() => Next::Done(EBADF),
+            Ok(Wake::Woken | Wake::Retry) if thread.has_closed_file() => Next::Done(EBADF),
             Ok(Wake::Woken | Wake::Retry) if self.way == Way::Out && entry.has_ended() => {
                 after_end(fd)
             }

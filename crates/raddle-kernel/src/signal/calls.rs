@@ -12,7 +12,7 @@ use crate::signal::{actions, fatal, groups, held, info};
 use crate::user::{Plain, User};
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::{TID_BASE, WaitKind};
-use raddle_engine::{Carrier, PROCESS, Thread, room, switch};
+use raddle_engine::{Carrier, PROCESS, Thread, preemption, switch};
 use raddle_sched::Wake;
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{SigAction, SigInfo};
@@ -278,7 +278,7 @@ fn send(tid: u32, signal: u32) -> Outcome {
 /// Lets the thread that takes the signal run first, after the process has sent itself one.
 pub(crate) fn sent(signal: u32) {
     fatal::after_sending(signal);
-    room::let_signalled_run();
+    preemption::let_signalled_run();
 }
 
 /// Returns the kernel's `siginfo` of a signal that the process sent itself.

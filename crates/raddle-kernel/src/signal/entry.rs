@@ -22,7 +22,7 @@ use raddle_arch::{resume_after_fault, resume_interrupted_call};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;
 use raddle_engine::inspect::CodePlaces;
-use raddle_engine::{Carrier, PROCESS, metronome, pages, plugins};
+use raddle_engine::{Carrier, PROCESS, page_rings, plugins, quantum_timer};
 use raddle_sys::abi::{SigInfo, UContext};
 use raddle_sys::{change_signal_mask, nr, sys};
 
@@ -145,7 +145,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     let at = begin_wait_again(context);
     let carrier = Carrier::current();
     if signal as usize == PREEMPT {
-        pages::let_go(carrier);
+        page_rings::let_go(carrier);
     }
     let makes_child = carrier.child_shares.load(Ordering::Relaxed) != 0;
     if signal as usize == POKE && !makes_child {
@@ -160,8 +160,8 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     // The few instructions around a clone with a child that shares memory count as the runtime's.
     let in_user = !is_ours(at) && carrier.in_clock.get() == 0 && (fault || !makes_child);
     let is_request = preemption::is_request(info);
-    if is_request || metronome::is_beat(carrier, info) {
-        if is_request || metronome::beat(carrier) {
+    if is_request || quantum_timer::is_expiry(carrier, info) {
+        if is_request || quantum_timer::expire(carrier) {
             preempt(carrier, info, context, in_user);
         }
         return;

@@ -13,7 +13,7 @@ use crate::signal::entry::{Moved, move_frame, raddle_arrive};
 use crate::signal::{delivery, routing};
 use core::sync::atomic::Ordering;
 use raddle_engine::carrier::PREEMPT;
-use raddle_engine::{Carrier, PROCESS, Thread, room, switch};
+use raddle_engine::{Carrier, PROCESS, Thread, preemption, switch};
 use raddle_sys::abi::SigInfo;
 use raddle_sys::mem;
 
@@ -47,7 +47,7 @@ pub fn area(carrier: &Carrier, thread: &Thread) -> Option<usize> {
 pub unsafe extern "C" fn preempted(frame: *mut Moved) -> ! {
     Carrier::current().attention.store(0, Ordering::Relaxed);
     routing::route();
-    room::give_way();
+    preemption::give_way();
     Carrier::current().attention.store(0, Ordering::Relaxed);
     routing::route();
     let thread = Carrier::current().thread();
@@ -72,7 +72,7 @@ pub fn at_end_of_call() -> bool {
     }
     let gives_way = carrier.is_to_preempt() && !carrier.is_bound();
     if gives_way {
-        room::give_way();
+        preemption::give_way();
     }
     gives_way
 }

@@ -14,7 +14,7 @@ use core::sync::atomic::Ordering;
 use raddle_engine::carrier::SIGNALLED;
 use raddle_engine::signals::{CommonSignals, Form, Passed, SI_TIMER};
 use raddle_engine::thread::Life;
-use raddle_engine::{Carrier, PROCESS, Thread, room};
+use raddle_engine::{Carrier, PROCESS, Thread, preemption};
 use raddle_sched::Wake;
 use raddle_sys::abi::{SigInfo, Timespec};
 use raddle_sys::{is_err, nr, sys};
@@ -62,7 +62,7 @@ pub fn route() {
         } // else the mask is the thread's
     }
     if carrier.roused.replace(false) {
-        room::make_room(carrier);
+        preemption::make_room(carrier);
     }
 }
 

@@ -1,5 +1,5 @@
 //! Reusable threads: threads of the explicit API that become the next thread when they have ended
-//! ([`raddle_engine::kept`]).
+//! ([`raddle_engine::reusable`]).
 //!
 //! This crate has in the thread's slot what the kernel keeps of a thread, and prepares the slot
 //! anew for the next thread: id, name, mask, alternate stack, attributes, times. So nothing of the
@@ -14,7 +14,7 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_arch::set_control_words;
-use raddle_engine::kept::Seat;
+use raddle_engine::reusable::Seat;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, PROCESS, Thread, switch, ums};
 use raddle_sched::timers::NEVER;
@@ -37,7 +37,7 @@ pub fn may_reuse(thread: &Thread, stack_size: usize) -> Option<u64> {
         && clear_tid != 0
         && user::load(clear_tid) == Ok(thread.tid())
         && !words::robust::holds_something(thread);
-    if !is_plain || !PROCESS.kept.has_room(stack_size) {
+    if !is_plain || !PROCESS.reusable.has_room(stack_size) {
         return None;
     }
     let mask = thread.signals.mask.load(Ordering::Relaxed);
@@ -72,7 +72,7 @@ pub fn begin_again() {
 pub(crate) fn exited(thread: &Thread, seat: NonNull<Seat>) -> usize {
     // SAFETY: the thread is in no list yet, so its seat is as the thread left it.
     let told = unsafe { seat.as_ref() }.told.get();
-    let left = PROCESS.kept.retire(&PROCESS.threads, thread, seat);
+    let left = PROCESS.reusable.retire(&PROCESS.threads, thread, seat);
     // SAFETY: null, or a word that lives until it is told; then its address is all that is used.
     if let Some(word) = unsafe { told.as_ref() } {
         tell(word);
@@ -97,7 +97,7 @@ fn tell(word: &AtomicU32) {
 /// ends the process as it does. Returns false if there are none. On the carrier's own stack.
 pub(crate) fn end_reusable_threads() -> bool {
     let mut any = false;
-    while let Some((thread, seat)) = PROCESS.kept.renew_any(&PROCESS.threads) {
+    while let Some((thread, seat)) = PROCESS.reusable.renew_any(&PROCESS.threads) {
         seat.next.set(core::ptr::null_mut());
         PROCESS.unpark(thread.task_ref());
         any = true;
@@ -119,8 +119,8 @@ pub fn reuse(stack_size: usize, next: *mut c_void) -> Option<usize> {
     if !is_plain {
         return None;
     }
-    PROCESS.first().breed();
-    let (thread, seat) = PROCESS.kept.renew(&PROCESS.threads, stack_size)?;
+    PROCESS.first().make_spare();
+    let (thread, seat) = PROCESS.reusable.renew(&PROCESS.threads, stack_size)?;
     seat.next.set(next);
     let id = seat.id; // the seat goes with the thread
     // SAFETY: the thread is off its stack, and in no queue yet.

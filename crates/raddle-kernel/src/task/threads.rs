@@ -36,7 +36,7 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
         return errno;
     }
     signal::virtualize();
-    PROCESS.first().breed(); // after that, so that the carrier starts with an empty mask
+    PROCESS.first().make_spare(); // after that, so that the carrier starts with an empty mask
     let is_green = !PROCESS.is_explicit() || Carrier::current().thread().green_next.replace(false);
     if PROCESS.is_explicit() && is_only_thread() {
         let _ = scheduling::bind(Carrier::current().thread()); // green rather than not at all

@@ -381,7 +381,7 @@ impl Host {
     }
 
     /// Gives the shell of an ended light thread, and half of this host's free list, to all hosts.
-    fn bury(&self, dead: &'static Light) {
+    fn recycle(&self, dead: &'static Light) {
         let surplus = self.free_count.get().saturating_sub(KEEP / 2);
         let own = std::iter::from_fn(|| self.take_free()).take(surplus as usize);
         stack::give_back(std::iter::once(dead).chain(own));
@@ -530,7 +530,7 @@ impl Host {
             // thread leaves without a successor.
             unsafe { switch_keep_fs(self.context.as_ptr(), next.context.get(), on_cpu) };
             if let Some(dead) = self.dead.take() {
-                self.bury(dead);
+                self.recycle(dead);
             }
         }
     }

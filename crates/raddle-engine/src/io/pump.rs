@@ -1,0 +1,545 @@
+//! The event pump: one epoll for every descriptor that a green thread waits on.
+//!
+//! Each descriptor is registered once, edge-triggered, for both directions; a wait costs no
+//! `epoll_ctl`. A *descriptor entry* has a sequence number that every event raises. The protocol of
+//! a blocking call:
+//!
+//! 1. Read the entry's sequence number.
+//! 2. Try the call without blocking. If it succeeds, done.
+//! 3. Link a wait node under the entry's lock if the sequence number is still the same, else go to
+//!    1. (Registering for the first time makes the kernel report the present state as an event.)
+//! 4. Park. Events wake all nodes that they concern; go to 1.
+//!
+//! No wake-up is lost: an edge after step 1's read raises the number, an edge before it is seen by
+//! step 2's try. Edges that no thread waits for stay in the epoll until the next look; they cost
+//! one fruitless try.
+//!
+//! What is known of one descriptor, and when a read may wait without a try, is in [`entry`]; what
+//! makes up for registrations that vanished is in [`sweep`]; how long a socket's limits let a call
+//! wait is in [`limits`].
+//!
+//! A call keeps its file: if the program closes a number on which a call waits, the file gets
+//! another number, near the top, for that call alone ([`Thread::take_closed_file`]). A thread that
+//! waits for several descriptors tries again where the number means something else.
+//!
+//! The pump's own descriptors sit near the top of the descriptor range, where programs don't look,
+//! and [`Pump::owns`] hides them from `close`.
+
+pub mod entry;
+mod limits;
+mod sweep;
+
+use crate::kernel_threads::descriptor::{duplicate_high, hide};
+
+use crate::scheduling::switch;
+use crate::state::carrier::Carrier;
+use crate::state::clock;
+pub use crate::state::parts::pump::Pump;
+use crate::state::process::PROCESS;
+use crate::state::thread::Thread;
+
+pub use entry::{Entry, Kind, NotPollable};
+pub use limits::Limit;
+
+use core::sync::atomic::Ordering;
+use raddle_sched::timers::NEVER;
+use raddle_sched::{TaskList, WaitNode, Wake};
+use raddle_sys::abi::{EpollEvent, Timespec};
+use raddle_sys::{err, errno, is_err, nr, sys};
+
+/// Events taken at a time.
+const BATCH: usize = 64;
+
+/// `EPOLLIN`.
+pub const IN: u32 = 1;
+/// `EPOLLPRI`.
+pub const PRI: u32 = 2;
+/// `EPOLLOUT`.
+pub const OUT: u32 = 4;
+const ERR: u32 = 8;
+const HUP: u32 = 0x10;
+/// `EPOLLRDHUP`.
+pub const RDHUP: u32 = 0x2000;
+const EDGE: u32 = 1 << 31;
+const ALL: u32 = IN | PRI | OUT | RDHUP | EDGE;
+/// Marks a wait for one descriptor. Never reported.
+const WAITS_FOR_ONE: u32 = 1 << 30;
+/// Marks the pump's own eventfd.
+const KICK: u64 = u64::MAX;
+/// Marks the eventfd of direct reads.
+const DIRECT: u64 = u64::MAX - 1;
+/// `EPOLL_CTL_ADD`.
+const ADD: usize = nr::EPOLL_CTL_ADD as usize;
+/// `EPOLL_CTL_MOD`: arms the edge anew.
+const CHANGE: usize = 3;
+
+/// One descriptor of a wait on several.
+pub struct FdWait {
+    pub node: WaitNode,
+    pub fd: u32,
+    pub events: u32,
+    pub sequence: u32,
+}
+
+impl FdWait {
+    /// A wait that isn't linked yet.
+    pub fn new(fd: u32, events: u32) -> Self {
+        Self {
+            node: WaitNode::new(),
+            fd,
+            events,
+            sequence: 0,
+        }
+    }
+}
+
+impl Pump {
+    /// Makes the epoll and its eventfd.
+    pub(crate) fn start(&self) -> Result<(), isize> {
+        const CLOEXEC: usize = nr::EPOLL_CLOEXEC as usize;
+        const NONBLOCK: usize = 0o4000;
+        // SAFETY: plain calls that make descriptors.
+        unsafe {
+            let epoll = hide(sys!(nr::__NR_epoll_create1, CLOEXEC))?;
+            self.epoll.set(epoll as i32);
+            let own = [(&self.kick, KICK, IN), (&self.direct, DIRECT, IN | EDGE)];
+            for (descriptor, data, events) in own {
+                let fd = hide(sys!(nr::__NR_eventfd2, 0usize, CLOEXEC | NONBLOCK))?;
+                descriptor.set(fd as i32);
+                let event = EpollEvent { events, data };
+                sys!(nr::__NR_epoll_ctl, epoll, ADD, fd, &raw const event);
+            }
+        }
+        self.limits.start();
+        self.epoch.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// In the child of a fork: the descriptors are closed, or the parent's.
+    pub(crate) fn forget_descriptors(&self) {
+        for own in [&self.epoll, &self.kick, &self.direct] {
+            own.set(-1);
+        }
+    }
+
+    /// Gives up the descriptors.
+    pub(crate) fn close(&self) {
+        self.epoll.close();
+        self.kick.close();
+        self.direct.close();
+    }
+
+    /// In the child of a fork: forgets all waits.
+    pub(crate) fn reset(&self) {
+        let Self {
+            waiters,
+            asleep,
+            sweep,
+            high,
+            epoll: _,
+            kick: _,
+            direct: _, // see `forget_descriptors`
+            epoch: _,  // raised at the next start
+            limits: _,
+        } = self;
+        waiters.store(0, Ordering::Relaxed);
+        asleep.store(0, Ordering::Relaxed);
+        sweep.reset();
+        for fd in 0..high.load(Ordering::Relaxed) {
+            if let Some(entry) = self.known(fd as u32) {
+                // SAFETY: no other thread exists in the child.
+                unsafe { entry.reset() };
+            }
+        }
+    }
+
+    /// Returns true for the pump's own descriptors.
+    pub fn owns(&self, fd: usize) -> bool {
+        fd as i32 >= 0 && self.own_descriptors().contains(&(fd as i32))
+    }
+
+    /// The descriptor's row; `None` beyond the table, or without memory.
+    #[inline(always)]
+    pub fn entry(&self, fd: u32) -> Option<&Entry> {
+        PROCESS.pump_rows.make(fd as usize).ok()
+    }
+
+    /// The descriptor's row, if it may hold anything.
+    #[inline(always)]
+    fn known(&self, fd: u32) -> Option<&Entry> {
+        PROCESS.pump_rows.get(fd as usize)
+    }
+
+    /// Returns true if any thread waits for a descriptor.
+    #[inline(always)]
+    pub fn has_waiters(&self) -> bool {
+        self.waiters.load(Ordering::Relaxed) != 0
+    }
+
+    /// Forgets what is known of a descriptor: it was closed or replaced.
+    pub fn forget(&self, fd: u32) {
+        if let Some(entry) = self.known(fd) {
+            let is_waited_for = match entry.kind() {
+                Kind::Disk => !entry.list.lock().is_empty(),
+                _ => self.has_waiters() && entry.epoch.load(Ordering::Relaxed) != 0,
+            };
+            if is_waited_for {
+                keep_for_waiters(entry, fd);
+            }
+            entry.forget();
+        }
+    }
+
+    /// Says what a new descriptor is, and of which thread.
+    pub fn mark(&self, fd: u32, kind: Kind, tid: u32) {
+        if let Some(entry) = self.entry(fd) {
+            self.high.fetch_max(fd as usize + 1, Ordering::Relaxed);
+            entry.tid.store(tid, Ordering::Relaxed);
+            entry.set_kind(kind, false);
+        }
+    }
+
+    /// The next wait for a descriptor is told its present state, as if it were the first.
+    pub fn rearm(&self, fd: u32) {
+        if let Some(entry) = self.known(fd) {
+            entry.epoch.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Forgets a range of descriptors, `first..=last`.
+    pub fn forget_range(&self, first: u32, last: u32) {
+        let end = (last as usize)
+            .saturating_add(1)
+            .min(self.high.load(Ordering::Relaxed));
+        for fd in first as usize..end {
+            self.forget(fd as u32);
+        }
+    }
+
+    /// Waits for `events` on one descriptor; the sequence number was read before the try.
+    ///
+    /// # Errors
+    /// [`NotPollable`] if epoll refuses the descriptor.
+    pub fn wait_one(
+        &self,
+        fd: u32,
+        events: u32,
+        sequence: u32,
+        deadline_ns: u64,
+    ) -> Result<Wake, NotPollable> {
+        let thread = Carrier::current().thread();
+        let Some(entry) = self.entry(fd) else {
+            return Err(NotPollable::Refused);
+        };
+        thread.task.prepare();
+        // SAFETY: the thread's own node; it is unlinked below unless an event did it.
+        let linked =
+            unsafe { self.link(entry, &thread.node, fd, events | WAITS_FOR_ONE, sequence) };
+        if linked != Ok(true) && thread.task.claim(Wake::Retry) {
+            return linked.map(|_| Wake::Retry);
+        }
+        // Linked; or a signal has claimed the thread and pushed it, so that it must park.
+        let outcome = self.park_until(deadline_ns);
+        if outcome != Wake::Woken {
+            // SAFETY: the node is in this entry's list or in none.
+            unsafe { entry.list.lock().unlink(&thread.node) };
+        }
+        Ok(outcome)
+    }
+
+    /// Waits until any of `waits` has an event; sequence numbers were read before the try. A
+    /// descriptor without events doesn't end the wait.
+    ///
+    /// # Errors
+    /// [`NotPollable::Refused`] if epoll refuses one of the descriptors.
+    pub fn wait_any(&self, waits: &[FdWait], deadline_ns: u64) -> Result<Wake, NotPollable> {
+        let thread = Carrier::current().thread();
+        thread.task.prepare();
+        let mut verdict = Ok(());
+        for wait in waits {
+            let Some(entry) = self.entry(wait.fd) else {
+                continue;
+            };
+            // SAFETY: every node is unlinked below, before `waits` can go away.
+            match unsafe { self.link(entry, &wait.node, wait.fd, wait.events, wait.sequence) } {
+                Ok(true) | Err(NotPollable::NoEvents) => {}
+                Ok(false) => {
+                    let _ = thread.task.claim(Wake::Retry);
+                    break;
+                }
+                Err(refusal) => {
+                    verdict = Err(refusal);
+                    let _ = thread.task.claim(Wake::Retry);
+                    break;
+                }
+            }
+        }
+        // Claimed by itself, the thread isn't pushed and doesn't park. Claimed by an event
+        // meanwhile, it was pushed and must park to be popped.
+        let parks = thread.task.is_waiting() || thread.task.outcome() != Wake::Retry;
+        let outcome = if parks {
+            self.park_until(deadline_ns)
+        } else {
+            Wake::Retry
+        };
+        for wait in waits {
+            if let Some(entry) = self.entry(wait.fd) {
+                // SAFETY: the node is in this entry's list or in none.
+                unsafe { entry.list.lock().unlink(&wait.node) };
+            }
+        }
+        verdict.map(|()| outcome)
+    }
+
+    /// A thread waits for what comes through the pump, until [`Pump::end_wait`].
+    #[inline(always)]
+    pub(crate) fn begin_wait(&self) {
+        self.waiters.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// See [`Pump::begin_wait`].
+    #[inline(always)]
+    pub(crate) fn end_wait(&self) {
+        self.waiters.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// The running thread waits for something else about the file behind a number, until
+    /// [`Pump::let_go`]. It is woken if the program closes the number, and has kept the file then.
+    pub(crate) fn hold(&self, entry: &Entry, fd: u32) {
+        self.high.fetch_max(fd as usize + 1, Ordering::Relaxed);
+        let thread = Carrier::current().thread();
+        let mut list = entry.list.lock();
+        // SAFETY: the thread's own node, which is unlinked before it is used again.
+        unsafe { list.link(&thread.node, thread.task_ref(), fd as usize, WAITS_FOR_ONE) };
+    }
+
+    /// See [`Pump::hold`].
+    pub(crate) fn let_go(&self, entry: &Entry) {
+        let thread = Carrier::current().thread();
+        // SAFETY: the node is in this entry's list or in none.
+        unsafe { entry.list.lock().unlink(&thread.node) };
+    }
+
+    #[inline(always)]
+    fn park_until(&self, deadline_ns: u64) -> Wake {
+        self.begin_wait();
+        self.expect_sweep();
+        let outcome = if deadline_ns == NEVER {
+            switch::park()
+        } else {
+            switch::park_until(deadline_ns)
+        };
+        self.end_wait();
+        outcome
+    }
+
+    /// Links a node if no event has come since `sequence`; registers the descriptor if need be.
+    unsafe fn link(
+        &self,
+        entry: &Entry,
+        node: &WaitNode,
+        fd: u32,
+        events: u32,
+        sequence: u32,
+    ) -> Result<bool, NotPollable> {
+        let task = Carrier::current().thread().task_ref();
+        let mut list = entry.list.lock();
+        if entry.sequence.load(Ordering::Relaxed) != sequence {
+            return Ok(false);
+        }
+        self.register(entry, fd)?;
+        // SAFETY: the callers unlink the node before it goes away.
+        unsafe { list.link(node, task, fd as usize, events) };
+        Ok(true)
+    }
+
+    fn register(&self, entry: &Entry, fd: u32) -> Result<(), NotPollable> {
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        if entry.epoch.load(Ordering::Relaxed) == epoch {
+            return Ok(());
+        }
+        let result = match self.control(ADD, fd) {
+            r if r == err(errno::EEXIST) => self.control(CHANGE, fd),
+            r => r,
+        };
+        if result == err(errno::EPERM) {
+            return Err(NotPollable::NoEvents);
+        }
+        if is_err(result) {
+            return Err(NotPollable::Refused);
+        }
+        self.high.fetch_max(fd as usize + 1, Ordering::Relaxed);
+        entry.epoch.store(epoch, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Adds a descriptor or changes it; both report its present state as an event.
+    fn control(&self, operation: usize, fd: u32) -> isize {
+        let event = EpollEvent {
+            events: ALL,
+            data: u64::from(fd),
+        };
+        let epoll = self.epoll.get();
+        // SAFETY: the kernel reads a live structure.
+        unsafe { sys!(nr::__NR_epoll_ctl, epoll, operation, fd, &raw const event) }
+    }
+
+    /// Returns true if epoll takes the descriptor; it is registered then.
+    pub fn accepts(&self, fd: u32) -> bool {
+        self.entry(fd).is_some_and(|entry| {
+            let _list = entry.list.lock();
+            self.register(entry, fd).is_ok()
+        })
+    }
+
+    /// The pump's own descriptors, -1 for none: the epoll, and the eventfds of kicks and of direct
+    /// reads.
+    pub fn own_descriptors(&self) -> [i32; 3] {
+        [self.epoll.get(), self.kick.get(), self.direct.get()]
+    }
+
+    /// Takes the events that are there, without waiting.
+    pub fn poll_now(&self) -> TaskList {
+        let mut events = [EpollEvent::default(); BATCH];
+        let epoll = self.epoll.get();
+        // SAFETY: the kernel fills at most BATCH entries.
+        let count = unsafe {
+            sys!(
+                nr::__NR_epoll_wait,
+                epoll,
+                events.as_mut_ptr(),
+                BATCH,
+                0usize
+            )
+        };
+        self.dispatch(&events, count)
+    }
+
+    /// Says that the caller is about to sleep in [`Pump::wait_until`]; the caller must then look
+    /// again.
+    pub(crate) fn announce_sleep(&self) {
+        self.asleep.store(1, Ordering::SeqCst);
+    }
+
+    /// As [`Pump::wait_until`], after a wait elsewhere, which brought no events.
+    pub(crate) fn awake(&self) -> TaskList {
+        self.asleep.store(0, Ordering::SeqCst);
+        TaskList::new()
+    }
+
+    /// Waits for events until `deadline_ns` (`NEVER`: for ever; in the past: not at all).
+    pub(crate) fn wait_until(&self, deadline_ns: u64) -> TaskList {
+        let mut events = [EpollEvent::default(); BATCH];
+        let epoll = self.epoll.get();
+        let left = match deadline_ns {
+            0 => 0,
+            _ => deadline_ns.saturating_sub(clock::now_ns()),
+        };
+        let timeout = Timespec::from_ns(left);
+        let timeout_ptr = if deadline_ns == NEVER {
+            0
+        } else {
+            (&raw const timeout).expose_provenance()
+        };
+        // SAFETY: the kernel fills at most BATCH entries and reads a live timespec.
+        let count = unsafe {
+            let events = events.as_mut_ptr();
+            match sys!(
+                nr::__NR_epoll_pwait2,
+                epoll,
+                events,
+                BATCH,
+                timeout_ptr,
+                0usize,
+                8usize
+            ) {
+                r if r == err(errno::ENOSYS) => {
+                    let ms = if deadline_ns == NEVER {
+                        -1
+                    } else {
+                        left.div_ceil(1_000_000) as isize
+                    };
+                    sys!(
+                        nr::__NR_epoll_wait,
+                        epoll,
+                        events,
+                        BATCH,
+                        ms.min(i32::MAX as isize)
+                    )
+                }
+                r => r,
+            }
+        };
+        self.asleep.store(0, Ordering::SeqCst);
+        self.take_kick(&events, count);
+        self.dispatch(&events, count)
+    }
+
+    /// Only the poller takes a kick. It is level-triggered: a carrier that looks at the pump
+    /// between the kick and the poller's sleep sees it too, and must not take it.
+    fn take_kick(&self, events: &[EpollEvent; BATCH], count: isize) {
+        let kicked = |event: &EpollEvent| { event.data } == KICK;
+        if events.iter().take(count.max(0) as usize).any(kicked) {
+            let mut times = 0u64;
+            let kick = self.kick.get();
+            // SAFETY: eight bytes into a live value.
+            unsafe { sys!(nr::__NR_read, kick, &raw mut times, 8usize) };
+        }
+    }
+
+    /// Wakes the poller if it sleeps or is about to. Returns true if there was one to wake.
+    pub fn kick(&self) -> bool {
+        if self.asleep.swap(0, Ordering::SeqCst) == 0 {
+            return false;
+        }
+        self.write_kick();
+        true
+    }
+
+    /// Wakes the poller whatever it does: from a signal handler.
+    pub fn write_kick(&self) {
+        let one = 1u64;
+        let kick = self.kick.get();
+        // SAFETY: eight bytes of a live value into the runtime's eventfd.
+        unsafe { sys!(nr::__NR_write, kick, &raw const one, 8usize) };
+    }
+
+    fn dispatch(&self, events: &[EpollEvent; BATCH], count: isize) -> TaskList {
+        let woken = TaskList::new();
+        for event in events.iter().take(count.max(0) as usize) {
+            let (data, mut ready) = (event.data, event.events);
+            if data == KICK {
+                continue;
+            }
+            if data == DIRECT {
+                PROCESS.direct.reap(&woken);
+                continue;
+            }
+            let Some(entry) = self.known(data as u32) else {
+                continue;
+            };
+            if ready & (ERR | HUP) != 0 {
+                ready = u32::MAX;
+            }
+            entry.event(ready, &woken);
+        }
+        woken
+    }
+}
+
+/// The number is about to be closed: each call that waits on it goes on with another number of its
+/// own.
+#[cold]
+fn keep_for_waiters(entry: &Entry, fd: u32) {
+    let woken = TaskList::new();
+    let is_alone = |_, wanted| wanted & WAITS_FOR_ONE != 0;
+    entry.list.lock().wake(usize::MAX, &woken, is_alone);
+    while let Some(task) = woken.pop() {
+        let kept = duplicate_high(fd as isize);
+        if !is_err(kept) {
+            let thread = Thread::of(task);
+            thread.closed_file.store(kept as u32 + 1, Ordering::Relaxed);
+        }
+        PROCESS.unpark(task);
+    }
+}

@@ -1,0 +1,471 @@
+//! How many carriers of an engine may be active, and where more of them come from.
+//!
+//! A carrier is *active* unless it is spare. An engine's *limit* is what was asked for, plus the
+//! carriers that are blocked in the kernel: another may run in their place (`docs/scheduler.md`);
+//! plus, for the default engine, the *extra* ones while other processes want the CPUs
+//! ([`crate::scheduling::contention`]).
+//!
+//! Carriers live in *slots* of a table: type-stable memory, like that of threads. One that ends
+//! gives its slot back, so a stale reference to a carrier names a live one or none, and may wake or
+//! poke it in vain.
+//!
+//! *Spare* carriers of the default engine that weren't needed for [`SPARE_NS`] end, except
+//! [`SPARES_KEPT`] of them: with their kernel threads, stacks and block events. To end:
+//!
+//! 1. The carrier's sleep in the set of spare ones times out. Under the lock of the slots it sees
+//!    that there are enough others, and takes itself out of the set. If it isn't in the set, a
+//!    waker has taken it and wants it to run. Only one can take it from the set: either it ends, or
+//!    it is woken.
+//! 2. It leaves the roster, blocks all signals, and routes those that came until then.
+//! 3. It stays in the process's list, *ended*, so that a walk through the list without a lock
+//!    misses no carrier, and enters a list of ended ones, from where the next spare
+//!    carrier is made.
+//!
+//! The carrier counts as ended before it leaves the set, and as spare again before it no longer
+//! counts as ended: it never counts as active, and may count twice for a moment, as in
+//! `Engine::enlist`. Then one carrier too many may be woken, which finds that out.
+//!
+//! No work waits in vain for one that ends: a thread that finds none in the set makes one, or, if
+//! it is sysmon, leaves that to the next carrier that runs; and [`SPARES_KEPT`] stay.
+
+use crate::kernel_events::block_events;
+use crate::kernel_threads::kthread;
+use crate::os::chunks::Zeroed;
+use crate::os::cpus;
+use crate::scheduling::chaos::{self, Point};
+use crate::scheduling::contention;
+use crate::scheduling::ums;
+use crate::scheduling::{bound, idle, switch};
+use crate::state::carrier::{Carrier, CarrierState};
+use crate::state::engine::Engine;
+use crate::state::process::{MAX_CARRIERS, MAX_WANTED, PROCESS, Process, Slots};
+use core::sync::atomic::{Ordering, fence};
+use raddle_sys::abi::CloneArgs;
+use raddle_sys::{err, errno, mem};
+
+// SAFETY: atomics, cells of integers and pointers, and a run queue that zero bytes begin.
+unsafe impl Zeroed for Carrier {}
+
+/// A spare carrier that isn't needed for this long ends.
+const SPARE_NS: u64 = 5_000_000_000;
+/// So many spare carriers stay.
+const SPARES_KEPT: usize = 4;
+
+impl Process {
+    /// The carrier with this id.
+    ///
+    /// # Safety
+    /// There must be, or have been, one.
+    pub(crate) unsafe fn by_id<'a>(&self, id: usize) -> &'a Carrier {
+        // SAFETY: the caller's promise: the slot's chunk is mapped.
+        unsafe { self.memory.get(id).unwrap_unchecked() }
+    }
+
+    fn slot<'a>(&self, id: usize) -> &'a Carrier {
+        // SAFETY: callers name slots that were in use.
+        unsafe { self.by_id(id) }
+    }
+
+    /// All slots that were ever in use, those of bound threads' carriers and free ones included.
+    pub fn all_carriers(&self) -> impl Iterator<Item = &Carrier> {
+        let committed = self.slots.lock().committed;
+        (0..committed).map(|id| self.slot(id))
+    }
+
+    /// A carrier of `engine` without a kernel thread.
+    ///
+    /// # Errors
+    /// EAGAIN or ENOMEM.
+    pub(crate) fn new_carrier<'a>(&self, engine: &Engine) -> Result<&'a Carrier, isize> {
+        let mut slots = self.slots.lock();
+        if slots.free != 0 {
+            let id = slots.free - 1;
+            let carrier = self.slot(id as usize);
+            slots.free = carrier.next_free.get();
+            prepare(carrier, id, engine);
+            carrier.set_state(CarrierState::Running);
+            return Ok(carrier);
+        }
+        if slots.committed == MAX_CARRIERS {
+            return Err(err(errno::EAGAIN));
+        }
+        let id = slots.committed;
+        let carrier = self.memory.make(id)?;
+        chaos::stop(Point::Make);
+        prepare(carrier, id as u32, engine);
+        chaos::stop(Point::Make);
+        // Last: the child of a fork in this moment gives all counted slots back. A fork holds up a
+        // thread that touches a page for the first time, as this one has just done.
+        slots.committed += 1;
+        Ok(carrier)
+    }
+
+    /// Gives a carrier's slot back; its kernel thread, if there is one, uses it no more.
+    pub(crate) fn give_back(&self, carrier: &Carrier) {
+        let mut slots = self.slots.lock();
+        let head = if carrier.is_listed.get() {
+            &mut slots.ended
+        } else {
+            &mut slots.free
+        };
+        carrier.next_free.set(*head);
+        *head = carrier.id.get() + 1;
+    }
+
+    /// A carrier for the list: an ended one, which was the default engine's, or another.
+    ///
+    /// # Errors
+    /// EAGAIN or ENOMEM.
+    fn new_spare<'a>(&self, engine: &Engine) -> Result<&'a Carrier, isize> {
+        let mut slots = self.slots.lock();
+        if slots.ended == 0 || !engine.is_first() {
+            drop(slots);
+            return self.new_carrier(engine);
+        }
+        let id = slots.ended - 1;
+        let carrier = self.slot(id as usize);
+        slots.ended = carrier.next_free.get();
+        prepare(carrier, id, engine); // it is in the list, and stays ended there until it runs
+        Ok(carrier)
+    }
+
+    /// Frees every carrier but `survivor`, the only one with a kernel thread.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, before a second thread exists.
+    pub(crate) unsafe fn keep_only_carrier(&self, survivor: &Carrier) {
+        // SAFETY: the holder of the lock, if any, doesn't exist here.
+        unsafe { self.slots.break_lock() };
+        let mut slots = self.slots.lock();
+        let Slots {
+            committed,
+            free,
+            ended,
+        } = &mut *slots;
+        let committed = *committed;
+        (*free, *ended) = (0, 0); // all but one are free: the lists are made anew
+        drop(slots);
+        survivor.is_listed.set(true);
+        for id in (0..committed).filter(|&id| id != survivor.id.get() as usize) {
+            let carrier = self.slot(id);
+            // SAFETY: no thread of this process runs on these stacks.
+            unsafe {
+                for (stack, size) in carrier.take_forked_stacks() {
+                    if !stack.is_null() {
+                        mem::unmap(stack, size);
+                    }
+                }
+            }
+            carrier.is_listed.set(false);
+            self.give_back(carrier);
+        }
+    }
+}
+
+impl Process {
+    /// Changes how many carriers of the default engine may be active; 0 for as many as CPUs may be
+    /// used, now and later. More are added when there is work for them; sysmon sees to it that too
+    /// many become spare.
+    pub fn set_wanted(&self, carriers: u32) {
+        self.follows_cpus
+            .store(u32::from(carriers == 0), Ordering::Relaxed);
+        match carriers {
+            0 => self.follow_cpus(),
+            _ => self.first().wanted.store(carriers, Ordering::Relaxed),
+        }
+    }
+
+    /// Allows so many threads to be runnable at a time, running ones included; 0 for any number.
+    pub fn set_max_runnable(&self, threads: u32) {
+        self.max_runnable.store(threads, Ordering::Relaxed);
+    }
+
+    /// Returns true if one more runnable thread may not be made. A woken thread runs all the same:
+    /// a wake-up can't be refused.
+    pub fn is_crowded(&self) -> bool {
+        let most = self.max_runnable.load(Ordering::Relaxed);
+        let runnable = || self.engines.each().map(Engine::runnable).sum::<usize>();
+        most != 0 && runnable() >= most as usize
+    }
+
+    /// Looks again how many CPUs may be used, unless that matters for nothing.
+    pub(crate) fn follow_cpus(&self) {
+        let follows = self.follows_cpus.load(Ordering::Relaxed) != 0;
+        if !follows && self.most_extra() == 0 {
+            return;
+        }
+        let thousandths = cpus::allowed_thousandths();
+        self.capacity_thousandths
+            .store(thousandths, Ordering::Relaxed);
+        if follows {
+            let carriers = thousandths.div_ceil(1000).min(MAX_WANTED);
+            self.first().wanted.store(carriers, Ordering::Relaxed);
+        }
+    }
+
+    /// CPUs that the process may use, in thousandths, when they were counted last.
+    pub(crate) fn capacity_thousandths(&self) -> u64 {
+        u64::from(self.capacity_thousandths.load(Ordering::Relaxed))
+    }
+
+    /// Allows the default engine so many extra carriers, whatever the number of carriers that was
+    /// asked for. Before [`Process::start`].
+    pub fn set_most_extra(&self, most: u32) {
+        self.most_extra.store(most + 1, Ordering::Relaxed);
+    }
+
+    /// The most carriers beside the wanted ones, while other processes want the CPUs.
+    pub(crate) fn most_extra(&self) -> u32 {
+        match self.most_extra.load(Ordering::Relaxed) {
+            0 => contention::most_by_default(self.follows_cpus.load(Ordering::Relaxed) != 0),
+            most => most - 1,
+        }
+    }
+
+    /// Gives a new carrier its kernel thread, or its slot back.
+    ///
+    /// # Errors
+    /// EAGAIN or ENOMEM.
+    pub(crate) fn start_carrier(&self, carrier: &Carrier) -> Result<(), isize> {
+        self.start_carrier_as(carrier, None)
+    }
+
+    /// As [`Process::start_carrier`], with a kernel thread of the kind that a program asked for.
+    ///
+    /// # Errors
+    /// What the kernel says of that; EAGAIN or ENOMEM.
+    pub(crate) fn start_carrier_as(
+        &self,
+        carrier: &Carrier,
+        asked: Option<&CloneArgs>,
+    ) -> Result<(), isize> {
+        let address = core::ptr::from_ref(carrier).expose_provenance();
+        let (main, size) = (switch::carrier_main, kthread::STACK_SIZE);
+        let made = match asked {
+            None => kthread::spawn(main, address, size),
+            Some(asked) => kthread::spawn_asked(main, address, size, asked),
+        };
+        match made {
+            Ok(kernel_tid) => {
+                // Unless the kernel thread has stored its id itself, and perhaps ended since.
+                let (release, relaxed) = (Ordering::Release, Ordering::Relaxed);
+                let _ = carrier
+                    .kernel_tid
+                    .compare_exchange(0, kernel_tid, release, relaxed);
+                Ok(())
+            }
+            Err(errno) => {
+                self.give_back(carrier);
+                Err(errno)
+            }
+        }
+    }
+}
+
+impl Engine {
+    /// Carriers that may be active.
+    pub fn wanted(&self) -> u32 {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// Threads that run or wait for a carrier of the engine, at about this moment. A thread that
+    /// sits in the kernel, on a carrier that was replaced, doesn't want to run.
+    #[cold]
+    pub(crate) fn runnable(&self) -> usize {
+        let on = |carrier: &Carrier| {
+            let is_blocked = carrier.handed_off.load(Ordering::Relaxed) != 0;
+            let runs = carrier.thread_or_none().is_some() && !is_blocked;
+            let has_mail = !carrier.mailbox.load(Ordering::Relaxed).is_null();
+            carrier.queue.len() + usize::from(runs) + usize::from(has_mail)
+        };
+        let is_own = |carrier: &&Carrier| core::ptr::eq(carrier.engine(), self);
+        let on_carriers: usize = PROCESS.all_carriers().filter(is_own).map(on).sum();
+        on_carriers + self.posted()
+    }
+
+    /// Carriers beside the wanted ones now.
+    pub(crate) fn extra(&self) -> u32 {
+        self.extra.load(Ordering::Relaxed)
+    }
+
+    /// Changes the number of extra carriers. In sysmon, which wakes those that the posted work is
+    /// for, and makes those that are too many spare.
+    pub(crate) fn set_extra(&self, extra: u32) {
+        if self.extra() != extra {
+            self.extra.store(extra, Ordering::SeqCst);
+        }
+    }
+
+    /// Carriers that exist and aren't spare.
+    pub(crate) fn active(&self) -> u32 {
+        self.not_spare().max(1)
+    }
+
+    /// Reads in this order: a carrier that is listed, ends or begins again meanwhile counts twice,
+    /// and not as active.
+    fn not_spare(&self) -> u32 {
+        let up = self.up.load(Ordering::SeqCst);
+        let ended = self.ended.load(Ordering::SeqCst);
+        let spares = self.spares.len() as u32;
+        let ended = ended.max(self.ended.load(Ordering::SeqCst));
+        up.saturating_sub(spares + ended)
+    }
+
+    /// Carriers that may be active: a blocked one's place is another's.
+    fn limit(&self) -> u32 {
+        self.wanted() + self.extra() + self.blocked.load(Ordering::SeqCst)
+    }
+
+    /// Returns true if a carrier should become spare.
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.active() > self.limit()
+    }
+
+    /// Returns true if a carrier may be added. Carriers that see the same surplus can all become
+    /// spare: none is active then, and the last of them must see that there is room.
+    pub(crate) fn may_grow(&self) -> bool {
+        self.not_spare() < self.limit()
+    }
+
+    /// `carrier` sits in the kernel while others want to run: another takes its place until it
+    /// comes back ([`switch::come_back`]). Its threads are posted: carriers steal only when they
+    /// have nothing else to run, and threads that compute are something else. In sysmon.
+    pub(crate) fn hand_off(&self, carrier: &Carrier) {
+        self.mark(carrier);
+        idle::give_queue_away(carrier);
+        ums::replace(carrier);
+        self.wake_one();
+    }
+
+    /// Makes `carrier` look at the end of its call, or of its quantum, whether there is one carrier
+    /// too many.
+    pub(crate) fn mark(&self, carrier: &Carrier) {
+        if carrier.handed_off.swap(1, Ordering::SeqCst) == 0 {
+            self.blocked.fetch_add(1, Ordering::SeqCst);
+            carrier.attention.store(1, Ordering::SeqCst);
+            fence(Ordering::SeqCst); // a carrier that rests or ends sees the mark, or is seen
+            if carrier.state() != CarrierState::Running {
+                idle::came_back(carrier);
+            }
+        }
+    }
+
+    /// Makes a spare carrier active. Returns false if there is none: it is being made, or can't be.
+    #[cold]
+    pub(crate) fn grow(&self) -> bool {
+        match self.spares.take_one() {
+            Some(id) => {
+                // SAFETY: ids in the set are positions of live carriers.
+                PROCESS.wake_carrier(unsafe { PROCESS.by_id(id) });
+                true
+            }
+            None => {
+                self.make_spare();
+                false
+            }
+        }
+    }
+
+    /// Makes a spare carrier if there is none, so that sysmon always finds one: a kernel thread
+    /// that sysmon made would share sysmon's descriptors, one that a carrier apart made would
+    /// differ as that carrier does. Without memory or permission, the next call tries again. A
+    /// process with one thread has one kernel thread.
+    pub fn make_spare(&self) {
+        let has_spare = !self.spares.is_empty() || self.made.load(Ordering::Relaxed) > self.limit();
+        let is_fit = !has_spare && is_fit_to_make();
+        if is_fit && self.making_spare.swap(1, Ordering::Acquire) == 0 && !self.make_carrier() {
+            self.making_spare.store(0, Ordering::Release);
+        }
+    }
+
+    /// Makes the carriers that a further engine lacks, and a spare one. Returns true if it has any.
+    pub(crate) fn is_manned(&self) -> bool {
+        let made = || self.made.load(Ordering::Relaxed);
+        while made() <= self.wanted() && is_fit_to_make() && self.make_carrier() {}
+        made() != 0
+    }
+
+    /// Makes a carrier, on one that is fit for it.
+    fn make_carrier(&self) -> bool {
+        if !self.is_first() && !PROCESS.engines.may_make() {
+            return false;
+        }
+        self.made.fetch_add(1, Ordering::Relaxed);
+        let made = PROCESS
+            .new_spare(self)
+            .and_then(|carrier| PROCESS.start_carrier(carrier));
+        if made.is_err() {
+            self.made.fetch_sub(1, Ordering::Relaxed);
+        }
+        made.is_ok()
+    }
+
+    /// A new carrier's first act: it is listed. Returns true if it is spare; the carriers of a
+    /// further engine aren't until there are as many as it wants, because it has a thread that
+    /// waits.
+    pub(crate) fn enlist(&self, carrier: &Carrier) -> bool {
+        let _slots = PROCESS.slots.lock();
+        let is_spare = self.is_first() || !self.may_grow();
+        // In this order a spare carrier never counts as active.
+        if is_spare {
+            self.spares.insert(carrier.id.get() as usize);
+        }
+        if carrier.is_listed.replace(true) {
+            self.ended.fetch_sub(1, Ordering::SeqCst);
+        } else {
+            let listed = PROCESS.listed.load(Ordering::Relaxed);
+            let entry = &PROCESS.list[listed as usize];
+            entry.store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
+            PROCESS.listed.store(listed + 1, Ordering::Release);
+            self.up.fetch_add(1, Ordering::SeqCst);
+        }
+        self.making_spare.store(0, Ordering::Release);
+        is_spare
+    }
+
+    /// How long a spare carrier sleeps at most before it ends; `None` if it shall stay. The first
+    /// kernel thread stays: it is what others see of the process. So do the carriers of a further
+    /// engine: its CPU time is the sum of theirs.
+    pub(crate) fn spare_ns(&self, carrier: &Carrier) -> Option<u64> {
+        const CHAOS_NS: u64 = 3_000_000;
+        let tid = carrier.kernel_tid.load(Ordering::Relaxed);
+        let is_seen = tid == PROCESS.pid.load(Ordering::Relaxed);
+        let stays = is_seen || !self.is_first() || self.spares.len() <= SPARES_KEPT;
+        let ns = if chaos::is_on() { CHAOS_NS } else { SPARE_NS };
+        (!stays).then_some(ns)
+    }
+
+    /// Ends the calling spare carrier, unless it is wanted: then it returns.
+    pub(crate) fn end_spare(&self, carrier: &Carrier) {
+        let slots = PROCESS.slots.lock();
+        if self.spares.len() <= SPARES_KEPT {
+            return;
+        }
+        self.ended.fetch_add(1, Ordering::SeqCst);
+        if !self.spares.take(carrier.id.get() as usize) {
+            self.ended.fetch_sub(1, Ordering::SeqCst);
+            return;
+        }
+        self.made.fetch_sub(1, Ordering::Relaxed);
+        carrier.set_state(CarrierState::Ended);
+        block_events::forget(carrier);
+        drop(slots);
+        fence(Ordering::SeqCst); // see `mark`
+        idle::came_back(carrier);
+        chaos::stop(Point::Sleep);
+        bound::end(carrier)
+    }
+}
+
+/// Prepares zeroed memory, or the slot of a carrier that has ended.
+fn prepare(carrier: &Carrier, id: u32, engine: &Engine) {
+    carrier.init(id, engine);
+    carrier.dice.set(chaos::first_dice(id));
+}
+
+/// Returns true if the calling thread is a carrier that may make others.
+fn is_fit_to_make() -> bool {
+    // SAFETY: null or a carrier, which lives for ever.
+    let maker = unsafe { Carrier::current_or_null().as_ref() };
+    maker.is_some_and(|maker| !maker.is_apart()) && PROCESS.is_started()
+}

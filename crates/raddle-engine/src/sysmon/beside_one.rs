@@ -1,0 +1,91 @@
+//! Sysmon beside a single thread: while only one thread lives, nothing waits for it, and no look
+//! can have a consequence. So sysmon sleeps until it is woken, though a carrier runs.
+//!
+//! What could need a look later wakes sysmon:
+//!
+//! | event | woken by |
+//! |---|---|
+//! | a second thread is made | its maker ([`Sysmon::thread_begins`]) |
+//! | a signal is recorded, perhaps after a call's last look | its handler ([`Sysmon::wake_up`]) |
+//! | a signal is left to a thread that is about to run | the carrier that routed it |
+//! | an inspection request | its descriptor |
+//!
+//! Sysmon says that it is asleep, then counts the threads and looks at the carriers' signals once
+//! more; a carrier that makes a thread or records a signal does it the other way round. The fences
+//! of both sides make one of the two see the other.
+
+use super::{Sysmon, Watch};
+use crate::scheduling::page_rings;
+use crate::state::carrier::CarrierState;
+use crate::state::process::PROCESS;
+use core::sync::atomic::{Ordering, fence};
+
+impl Sysmon {
+    /// A carrier left its sleep: unless its thread is the only one, sysmon must watch.
+    ///
+    /// After the carrier's state was stored: the fences of both sides see to it that sysmon sees
+    /// that, or the carrier that sysmon sleeps.
+    pub(crate) fn carrier_awoke(&self) {
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) != 0 && !is_single() {
+            self.wake_up();
+        }
+    }
+
+    /// A thread was counted.
+    pub(crate) fn thread_begins(&self) {
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) != 0 {
+            self.wake_up();
+        }
+    }
+
+    /// Wakes sysmon if it sleeps without a timeout. Safe in a signal handler.
+    pub fn wake_up(&self) {
+        fence(Ordering::SeqCst);
+        if self.asleep.load(Ordering::Relaxed) != 0 && self.asleep.swap(0, Ordering::AcqRel) != 0 {
+            self.write_wake();
+        }
+    }
+}
+
+fn is_single() -> bool {
+    PROCESS.is_calm() && PROCESS.threads.live() == 1
+}
+
+/// Returns true if no carrier has a signal to look at, or something to give back.
+fn are_carriers_quiet() -> bool {
+    PROCESS.carriers().all(|carrier| {
+        let has_signals = carrier.attention.load(Ordering::Relaxed) != 0
+            || !carrier.arrivals.is_empty()
+            || carrier.thread_or_none().is_some_and(|thread| {
+                thread.signals.deliverable() != 0 || thread.strays_on(carrier)
+            });
+        carrier.state() != CarrierState::Running || !has_signals && !page_rings::owes(carrier)
+    })
+}
+
+impl Watch {
+    /// Goes to sleep beside a single thread. Returns false if there is something to look at.
+    pub(super) fn sleeps_beside_one(&self) -> bool {
+        let is_needed = || {
+            !is_single()
+                || PROCESS.first().has_policy()
+                || PROCESS.first().has_posted()
+                || PROCESS.first().blocked.load(Ordering::Relaxed) != 0
+                || PROCESS.engines.each_further().next().is_some()
+                || self.quantum_timers.any_runs()
+                || !are_carriers_quiet()
+        };
+        if is_needed() {
+            return false;
+        }
+        PROCESS.sysmon.asleep.store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        let sleeps = !is_needed();
+        if !sleeps {
+            PROCESS.sysmon.asleep.store(0, Ordering::SeqCst);
+        }
+        sleeps
+    }
+}
