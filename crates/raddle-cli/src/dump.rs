@@ -124,7 +124,11 @@ fn show_snapshot(
 }
 
 fn show(is_json: bool, facts: &Facts<'_>, snapshot: &Snapshot<'_>) -> Result<()> {
-    if let Some(missing) = facts.missing.as_deref().filter(|_| !is_json) {
+    let names_missing = facts
+        .stacks
+        .and_then(|taken| taken.names_missing.as_deref());
+    let missing = facts.missing.as_deref().or(names_missing);
+    if let Some(missing) = missing.filter(|_| !is_json) {
         eprintln!("raddle: {missing}");
     }
     let mut out = io::BufWriter::new(io::stdout().lock());

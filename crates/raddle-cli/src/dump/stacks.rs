@@ -20,6 +20,8 @@ pub(super) struct Taken {
     pub snapshot: Vec<u8>,
     pub threads: HashMap<u32, Captured>,
     pub stacks: Vec<NamedStack>,
+    /// One sentence on files that could not be read for names, if there are any.
+    pub names_missing: Option<String>,
 }
 
 /// A stack with the names of its frames.
@@ -101,6 +103,7 @@ fn named(
     layout: &Layout,
 ) -> Taken {
     let mut symbols = Symbols::new(memory, modules);
+    symbols.prepare(taken.stacks.iter().flat_map(|stack| stack.frames.iter()));
     let code = layout.code.text_start..layout.code.text_end;
     let name = |stack: Stack| {
         let frames = stack.frames.iter().map(|frame| NamedFrame {
@@ -123,6 +126,7 @@ fn named(
             .map(|it| (it.record.tid, *it))
             .collect(),
         stacks,
+        names_missing: symbols.shortcoming(),
     }
 }
 
