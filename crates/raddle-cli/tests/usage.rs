@@ -255,14 +255,14 @@ fn help_and_version_go_to_standard_output() {
 }
 
 #[test]
-fn a_closed_standard_output_is_no_failure() {
+fn a_closed_standard_output_is_told_by_the_status_alone() {
     let script = format!("{RADDLE} completions bash | head -n 1");
     let output = Command::new("bash")
         .args(["-o", "pipefail", "-c", &script])
         .output()
         .unwrap();
     assert_eq!(text(&output.stderr), "");
-    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //! | `rules` | what the tables say of one instruction |
 //! | `unwind` | the frames of a stack |
 //! | `kernel` | what the kernel says of kernel threads |
+//! | `sampler` | registers and stack of a kernel thread that executes |
 //! | `table` | the table of threads |
 //! | `capture` | the stacks of all threads, each one that the thread had |
 //! | `symbols` | names, lines, inlined functions |
@@ -24,6 +25,7 @@ mod memory;
 mod modules;
 mod names;
 mod rules;
+mod sampler;
 mod symbols;
 mod table;
 mod unwind;

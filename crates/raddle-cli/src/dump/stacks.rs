@@ -12,6 +12,7 @@ use raddle_stacks::{
 
 use super::connect;
 use super::filter::{Filter, rebuild};
+use super::process::Process;
 use super::understand;
 
 /// The stacks, and what was read with them.
@@ -46,6 +47,7 @@ impl Taken {
 
 /// Reads the stacks; the inner error is why they can't be had, and the cure.
 pub(super) fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {
+    let process = Process::find(pid)?;
     let (answer, connection) = connect::open(pid, &Request::new(RequestKind::LAYOUT, 1))?;
     let snapshot = understand(pid, &answer)?;
     let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
@@ -56,6 +58,7 @@ pub(super) fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {
     };
     let memory = ProcessMemory::of(pid);
     if let Err(refusal) = memory.probe(layout.used) {
+        process.check_program()?;
         return Ok(Err(refused(pid, refusal)));
     }
     let modules = match Modules::of(pid) {
@@ -76,10 +79,12 @@ pub(super) fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {
         started_ns: snapshot.header().started_ns,
     };
     let Some(taken) = capture(&target, &|record| filter.picks(record)) else {
+        process.check_program()?;
         return Ok(Err(
             "no stacks: what the process says of its tables makes no sense".into(),
         ));
     };
+    process.check_program()?;
     drop(connection); // and with it the right to read the memory, if it was given for this time
     Ok(Ok(named(&snapshot, taken, &memory, &modules, &layout)))
 }
