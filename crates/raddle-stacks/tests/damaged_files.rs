@@ -195,10 +195,12 @@ fn damage_many(name: &str, flags: &[&str], prefix: &str, has_symbols: bool) -> O
     let program = build(&folder, flags)?;
     let ranges: Vec<_> = sections(&program, prefix)
         .iter()
-        .flat_map(|&(from, size, header)| match has_symbols {
-            true => vec![(from, size)],
-            false => vec![(from, size), (header, SECTION_HEADER_BYTES)],
+        .flat_map(|&(from, size, header)| {
+            let of_header = (header, SECTION_HEADER_BYTES);
+            let damages_header = !has_symbols;
+            [Some((from, size)), damages_header.then_some(of_header)]
         })
+        .flatten()
         .filter(|(_, size)| *size != 0)
         .collect();
     let mut unread = 0;

@@ -80,7 +80,7 @@ fn tools_of_java_show_every_thread() {
             let jstack = java.with_file_name("jstack");
             let jcmd = java.with_file_name("jcmd");
             for text in [run(&jstack, &[&pid])?, run(&jcmd, &[&pid, "Thread.print"])?] {
-                ensure_all(&text, &["\"main\" #1", "\"Thread-0\" #", "\"Thread-99\" #"])?;
+                ensure_all(&text, &["\"main\" #", "\"Thread-0\" #", "\"Thread-99\" #"])?;
                 let waits = text.matches("at Waiting.lambda$main$0").count();
                 ensure!(waits == 100, "{waits} threads wait in\n{text}");
             }
@@ -122,11 +122,16 @@ fn strace_shows_what_reaches_the_kernel() {
         let outcome = Running::start(mode, Mode::Native.command(&line)?, None)?.wait(LIMIT)?;
         ensure!(outcome.stdout == "done\n", "{}", outcome.stderr);
         let report = std::fs::read_to_string(report)?;
-        ensure_all(&report, &["write(1, \"done\\n\", 5)", "exit_group(0)"])?;
-        // Natively each of the 400 turns takes a call; hand-offs under raddle are no calls. Carriers
-        // sleep and wake now and then.
+        // The runtime first tries to write without waiting.
+        ensure_all(
+            &report,
+            &["iov_base=\"done\\n\"", "RWF_NOWAIT", "exit_group(0"],
+        )?;
+        // Natively each of the 400 turns takes a call. A hand-off on one carrier is no call; several
+        // carriers sleep and wake.
         let futexes = report.matches("futex(").count();
-        ensure!(futexes < 200, "{futexes} calls of futex");
+        let is_one = mode == (Mode::Raddle { carriers: 1 });
+        ensure!(!is_one || futexes < 200, "{futexes} calls of futex");
         Ok(())
     });
 }
@@ -144,8 +149,19 @@ fn perf_shows_functions_of_green_threads() {
             .into_owned();
         let program = mode.command(&command_line("burning.c")?)?;
         let mut command = Command::new(&perf);
-        command.args(["record", "-e", "cpu-clock:u", "-g", "-o", &data, "--"]);
-        command.arg(program.get_program()).args(program.get_args());
+        command.args([
+            "record",
+            "-e",
+            "cpu-clock:u",
+            "--call-graph",
+            "dwarf",
+            "-o",
+            &data,
+        ]);
+        command
+            .arg("--")
+            .arg(program.get_program())
+            .args(program.get_args());
         let output = command.output()?;
         ensure_success(&output)?;
         let text = run(&perf, &["script", "-i", &data])?;
