@@ -44,8 +44,8 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Prints the sentence and returns the status. A closed standard output (`raddle dump | head`) needs
-/// no sentence: its reader has all that it wants. The status is that of an output that isn't whole.
+/// Prints the sentence and returns the status. A closed standard output (`raddle dump | head`)
+/// needs no sentence: its reader has all that it wants. The status tells that it isn't whole.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let io_error = error.downcast_ref::<io::Error>();
     if io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {

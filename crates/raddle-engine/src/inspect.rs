@@ -69,13 +69,13 @@ pub(crate) fn listen() -> i32 {
 
 /// Returns the inode of this process's PID namespace.
 fn pid_namespace() -> Option<u64> {
-    const AT_FDCWD: isize = -100;
+    let here = nr::AT_FDCWD as isize;
     // SAFETY: integers, for which zeros are values.
     let mut found: nr::stat = unsafe { core::mem::zeroed() };
     let path = c"/proc/self/ns/pid";
     let to = &raw mut found;
     // SAFETY: a path that ends in 0, and a live buffer for the result.
-    let done = unsafe { sys!(nr::__NR_newfstatat, AT_FDCWD, path.as_ptr(), to, 0usize) };
+    let done = unsafe { sys!(nr::__NR_newfstatat, here, path.as_ptr(), to, 0usize) };
     (!is_err(done)).then_some(found.st_ino)
 }
 

@@ -207,7 +207,8 @@ impl Event {
         // Pairs with the kernel's store after it has written a record.
         let length = (head.load(Ordering::Acquire) as usize).min(RECORD_BYTES);
         let mut bytes = vec![0; length];
-        // SAFETY: so many bytes behind the control page are mapped, and the kernel has written them.
+        // SAFETY: so many bytes behind the control page are mapped, and the kernel has written
+        // them.
         unsafe {
             let from = self.buffer.add(PAGE);
             std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), length);

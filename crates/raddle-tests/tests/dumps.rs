@@ -1,5 +1,5 @@
-//! `raddle dump`: how it ends and what it says where not all can be shown, and the stacks of threads
-//! that execute.
+//! `raddle dump`: how it ends and what it says where not all can be shown, and the stacks of
+//! threads that execute.
 
 use std::ffi::OsString;
 use std::fs;

@@ -127,8 +127,8 @@ fn strace_shows_what_reaches_the_kernel() {
             &report,
             &["iov_base=\"done\\n\"", "RWF_NOWAIT", "exit_group(0"],
         )?;
-        // Natively each of the 400 turns takes a call. A hand-off on one carrier is no call; several
-        // carriers sleep and wake.
+        // Natively each of the 400 turns takes a call. A hand-off on one carrier is no call;
+        // several carriers sleep and wake.
         let futexes = report.matches("futex(").count();
         let is_one = mode == (Mode::Raddle { carriers: 1 });
         ensure!(!is_one || futexes < 200, "{futexes} calls of futex");
