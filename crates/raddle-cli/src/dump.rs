@@ -60,6 +60,7 @@ pub(crate) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
 /// Shows threads that were read from outside, with their stacks.
 fn show_stacks(arguments: &DumpArguments, taken: Taken) -> Result<ExitCode> {
     let snapshot = understand(arguments.pid, &taken.snapshot)?;
+    filter::check(arguments.pid, &arguments.stacks.tid, &snapshot)?;
     let facts = Facts {
         pid: arguments.pid,
         statistics: None,
@@ -107,6 +108,7 @@ fn show_snapshot(
         Some(bytes) => understand(pid, bytes)?,
         None => snapshot,
     };
+    filter::check(pid, &filter.tids, &snapshot)?;
     let usage = match before {
         Some(before) => Some(Usage::between(&understand(pid, &before)?, &snapshot)),
         None => None,
@@ -124,7 +126,11 @@ fn show_snapshot(
 }
 
 fn show(is_json: bool, facts: &Facts<'_>, snapshot: &Snapshot<'_>) -> Result<()> {
-    if let Some(missing) = facts.missing.as_deref().filter(|_| !is_json) {
+    let names_missing = facts
+        .stacks
+        .and_then(|taken| taken.names_missing.as_deref());
+    let missing = facts.missing.as_deref().or(names_missing);
+    if let Some(missing) = missing.filter(|_| !is_json) {
         eprintln!("raddle: {missing}");
     }
     let mut out = io::BufWriter::new(io::stdout().lock());
@@ -242,7 +248,7 @@ pub(crate) fn control(arguments: &CtlArguments) -> Result<ExitCode> {
     let snapshot = understand(pid, &bytes)?;
     let header = snapshot.header();
     if let Change::Policy { policy } = &arguments.change {
-        println!("process {pid}: {}", lines::policy(header));
+        writeln!(io::stdout(), "process {pid}: {}", lines::policy(header))?;
         let is_it = policy.is_none_or(|policy| policy as u32 == header.policy.0);
         return Ok(ExitCode::from(u8::from(!is_it)));
     }
@@ -253,11 +259,15 @@ pub(crate) fn control(arguments: &CtlArguments) -> Result<ExitCode> {
         u64::MAX => "no quantum".into(),
         ns => format!("quantum {} us", ns / 1000),
     };
-    println!("process {pid}: carriers {}, {quantum}", header.wanted);
+    let carriers = header.wanted;
+    writeln!(
+        io::stdout(),
+        "process {pid}: carriers {carriers}, {quantum}"
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints the part of the rule or the engine. Fails if it isn't the requested one.
+/// Prints the part of the rule or the engine; an error if it isn't the requested one.
 fn says_share(pid: u32, header: &Header, number: u32, part: Allotment) -> Result<ExitCode> {
     let at = number as usize;
     let (is_it, text) = match part {
@@ -270,8 +280,12 @@ fn says_share(pid: u32, header: &Header, number: u32, part: Allotment) -> Result
             (quota == Some(percent), lines::engine(number, quota))
         }
     };
-    println!("process {pid}: {text}");
-    Ok(ExitCode::from(u8::from(!is_it)))
+    if !is_it {
+        let what = format!("process {pid} has not changed the part of number {number}");
+        return Err(Failure::new(1, what, text).into());
+    }
+    writeln!(io::stdout(), "process {pid}: {text}")?;
+    Ok(ExitCode::SUCCESS)
 }
 
 fn understand(pid: u32, bytes: &[u8]) -> Result<Snapshot<'_>, Failure> {

@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 /// The status for faults that the user can mend on the command line, as in shells.
 pub(crate) const BAD_INPUT: u8 = 2;
+/// The status for a standard output that was closed before its end.
+const CUT_OUTPUT: u8 = 1;
 /// The status for a program that was found and could not be executed, as in shells.
 pub(crate) const NOT_EXECUTABLE: u8 = 126;
 /// The status for a program that was not found, as in shells.
@@ -42,12 +44,12 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// Prints the sentence and returns the status. A closed standard output (`raddle dump | head`) is
-/// no failure: its reader has all that it wants.
+/// Prints the sentence and returns the status. A closed standard output (`raddle dump | head`)
+/// needs no sentence: its reader has all that it wants. The status tells that it isn't whole.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     let io_error = error.downcast_ref::<io::Error>();
     if io_error.is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe) {
-        return ExitCode::SUCCESS;
+        return ExitCode::from(CUT_OUTPUT);
     }
     let status = error
         .downcast_ref::<Failure>()

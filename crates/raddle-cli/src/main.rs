@@ -24,6 +24,14 @@ fn main() -> ExitCode {
 }
 
 fn execute() -> ExitCode {
+    // The tool's own child; no command of the user's.
+    if std::env::args_os()
+        .nth(1)
+        .is_some_and(|it| it == raddle_stacks::SERVE_NAMES)
+    {
+        let served = raddle_stacks::serve_names();
+        return ExitCode::from(u8::from(served.is_err()));
+    }
     let outcome = cli::parse().and_then(|command| match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),

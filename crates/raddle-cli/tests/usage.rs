@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{Folder, RADDLE, raddle, refuses, succeeds, text};
-use std::process::Command;
+use common::{Folder, raddle, refuses, succeeds, text};
+use std::process::Stdio;
 
 const COMMANDS: &str = "name one of run, doctor, dump, ctl, bench, completions, man";
 
@@ -255,14 +255,16 @@ fn help_and_version_go_to_standard_output() {
 }
 
 #[test]
-fn a_closed_standard_output_is_no_failure() {
-    let script = format!("{RADDLE} completions bash | head -n 1");
-    let output = Command::new("bash")
-        .args(["-o", "pipefail", "-c", &script])
-        .output()
-        .unwrap();
+fn a_closed_standard_output_is_told_by_the_status_alone() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let child = raddle(&["completions", "bash"])
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn();
+    let output = child.unwrap().wait_with_output().unwrap();
     assert_eq!(text(&output.stderr), "");
-    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.status.code(), Some(1));
 }
 
 #[test]

@@ -60,7 +60,27 @@ const ASKED_BYTES: usize = PROOF_BYTES + size_of::<Request>();
 
 /// Opens the socket; -1 if that can't be done, and then there is no inspection.
 pub(crate) fn listen() -> i32 {
-    let name = SocketName::of(PROCESS.pid.load(Ordering::Relaxed));
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
+    match listen_as(SocketName::of(pid)) {
+        // A process of another PID namespace may have the name.
+        -1 => pid_namespace().map_or(-1, |inode| listen_as(SocketName::in_namespace(pid, inode))),
+        socket => socket,
+    }
+}
+
+/// Returns the inode of this process's PID namespace.
+fn pid_namespace() -> Option<u64> {
+    let here = nr::AT_FDCWD as isize;
+    // SAFETY: integers, for which zeros are values.
+    let mut found: nr::stat = unsafe { core::mem::zeroed() };
+    let path = c"/proc/self/ns/pid";
+    let to = &raw mut found;
+    // SAFETY: a path that ends in 0, and a live buffer for the result.
+    let done = unsafe { sys!(nr::__NR_newfstatat, here, path.as_ptr(), to, 0usize) };
+    (!is_err(done)).then_some(found.st_ino)
+}
+
+fn listen_as(name: SocketName) -> i32 {
     let mut address = [0u8; 110];
     address[..2].copy_from_slice(&AF_UNIX.to_ne_bytes());
     let bytes = name.as_bytes();

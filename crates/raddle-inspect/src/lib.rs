@@ -9,7 +9,8 @@
 //!
 //! Protocol:
 //!
-//! 1. The process listens on the abstract Unix stream socket of [`SocketName`].
+//! 1. The process listens on the abstract Unix stream socket of [`SocketName`]: the first name, or
+//!    the second one if another process has the first.
 //! 2. The process accepts, maps a page of a memory file with the name [`PROOF_NAME`] and random
 //!    digits, and writes [`PROOF_WANTED`]. It closes the connection of a user that can't prove
 //!    anything.

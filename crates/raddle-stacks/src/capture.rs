@@ -12,6 +12,7 @@ use crate::kernel::{Doing, KernelThreads};
 use crate::memory::{Memory, Pages};
 use crate::modules::Modules;
 use crate::rules::{RBP, RBX, RIP, RSP, Registers};
+use crate::sampler::Sampler;
 use crate::table::{Slot, Table};
 use crate::unwind::{End, Frame, Unwinder};
 
@@ -29,7 +30,9 @@ pub enum Kind {
     New,
     /// On a carrier that is in a system call of this number, or has a page fault or was stopped.
     InKernel(Option<u32>),
-    /// On a carrier that executes the thread's code: its stack changes too fast to be read.
+    /// On a carrier that executes the thread's code; the stack is that of one instant.
+    Sampled,
+    /// Likewise, and without a sample: its stack changes too fast to be read.
     Running,
     /// On a carrier of which the kernel doesn't tell what it does.
     Hidden,
@@ -49,7 +52,7 @@ impl Kind {
             Kind::Preempted => "preempted",
             Kind::New => "new",
             Kind::InKernel(_) => "kernel",
-            Kind::Running => "running",
+            Kind::Sampled | Kind::Running => "running",
             Kind::Hidden => "hidden",
             Kind::Restless => "restless",
             Kind::Ended => "ended",
@@ -60,7 +63,7 @@ impl Kind {
     /// Returns why there is no stack, for the kinds without one.
     pub fn missing(self) -> Option<&'static str> {
         match self {
-            Kind::Running => Some("it executes its code, so its stack can't be read"),
+            Kind::Running => Some("it executes its code, and no perf event has sampled its stack"),
             Kind::Hidden => Some("the kernel doesn't tell where its carrier is"),
             Kind::Restless => Some("it ran again each time that its stack was read"),
             Kind::Ended => Some("it has ended meanwhile"),
@@ -125,6 +128,7 @@ pub fn capture(target: &Target<'_>, is_wanted: &dyn Fn(&ThreadRecord) -> bool) -
         target,
         table,
         kernel_threads: KernelThreads::of(target.pid),
+        sampler: Sampler::default(),
         unwinder: Unwinder::new(target.memory, target.modules),
         pages: Pages::new(target.memory),
         numbers: HashMap::new(),
@@ -142,6 +146,7 @@ struct Camera<'a> {
     target: &'a Target<'a>,
     table: Table<'a>,
     kernel_threads: KernelThreads,
+    sampler: Sampler,
     unwinder: Unwinder<'a>,
     pages: Pages<'a>,
     numbers: HashMap<Stack, u32>,
@@ -269,7 +274,7 @@ impl Camera<'_> {
         let before = self.kernel_threads.look(kernel_tid);
         let wait = match before {
             Doing::Waits(wait) => wait,
-            Doing::Runs => return (Kind::Running, None),
+            Doing::Runs => return self.sampled(kernel_tid),
             Doing::Unknown => return (Kind::Hidden, None),
         };
         let mut registers: Registers = Default::default();
@@ -280,8 +285,20 @@ impl Camera<'_> {
         if self.kernel_threads.look(kernel_tid) == before {
             (Kind::InKernel(wait.call), Some(stack))
         } else {
-            (Kind::Running, None)
+            self.sampled(kernel_tid)
         }
+    }
+
+    /// A thread on a carrier that executes. The sample is the thread's, if it is on its carrier
+    /// before and after.
+    fn sampled(&mut self, kernel_tid: u32) -> (Kind, Option<Stack>) {
+        let Some(sample) = self.sampler.take(self.kernel_threads.here(kernel_tid)) else {
+            return (Kind::Running, None);
+        };
+        let mut pages = Pages::new(&sample.stack);
+        let (frames, end) = self.unwinder.frames(sample.registers, &mut pages);
+        let frames = frames.into();
+        (Kind::Sampled, Some(Stack { frames, end }))
     }
 
     /// Returns the frame pointer of an entry that passes its call to the kernel: the entry has

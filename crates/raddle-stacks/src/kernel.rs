@@ -44,9 +44,14 @@ impl KernelThreads {
         KernelThreads { pid, here }
     }
 
+    /// Returns the number here of a kernel thread, by its number in the process's own namespace.
+    pub(crate) fn here(&self, own_tid: u32) -> u32 {
+        self.here.get(&own_tid).copied().unwrap_or(own_tid)
+    }
+
     /// Looks at a kernel thread, by its number in the process's own namespace.
     pub(crate) fn look(&self, own_tid: u32) -> Doing {
-        let tid = self.here.get(&own_tid).copied().unwrap_or(own_tid);
+        let tid = self.here(own_tid);
         let line = fs::read_to_string(format!("/proc/{}/task/{tid}/syscall", self.pid));
         match line {
             Ok(line) => parse(&line),

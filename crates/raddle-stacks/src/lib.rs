@@ -8,9 +8,11 @@
 //! | `rules` | what the tables say of one instruction |
 //! | `unwind` | the frames of a stack |
 //! | `kernel` | what the kernel says of kernel threads |
+//! | `sampler` | registers and stack of a kernel thread that executes |
 //! | `table` | the table of threads |
 //! | `capture` | the stacks of all threads, each one that the thread had |
 //! | `symbols` | names, lines, inlined functions |
+//! | `names` | the child process that reads them from files |
 //!
 //! The process says where its tables are ([`Layout`](raddle_inspect::Layout)). Everything that is
 //! read may be wrong on purpose: nothing here trusts a count, an offset or a table, and all that is
@@ -21,7 +23,9 @@ mod elf;
 mod kernel;
 mod memory;
 mod modules;
+mod names;
 mod rules;
+mod sampler;
 mod symbols;
 mod table;
 mod unwind;
@@ -29,5 +33,6 @@ mod unwind;
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture};
 pub use memory::{Memory, ProcessMemory, Refusal};
 pub use modules::{Module, Modules};
-pub use symbols::{Function, Named, Symbols};
+pub use names::{Function, SERVE_NAMES, serve_names};
+pub use symbols::{Named, Symbols};
 pub use unwind::{End, FRAMES_MAX, Frame};

@@ -1,19 +1,21 @@
 //! Names, lines and inlined functions of code, each looked up once.
 
-use std::collections::HashMap;
-use std::path::Path;
+use std::collections::{BTreeSet, HashMap};
+use std::process::Command;
 use std::rc::Rc;
-
-use blazesym::helper::read_elf_build_id;
-use blazesym::symbolize::source::{Elf, Source};
-use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
+use std::time::{Duration, Instant};
 
 use crate::memory::Memory;
-use crate::modules::{Module, Modules};
+use crate::modules::Modules;
+use crate::names::{Answer, Function, Question, Reader, Source};
 use crate::unwind::Frame;
 
 /// The most names that are kept.
 const NAMES_MAX: usize = 1 << 18;
+/// The most addresses of one question.
+const QUESTION_MAX: usize = 1 << 12;
+/// After this time for names, only symbol tables are read.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// What is known of an address of code.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -28,156 +30,163 @@ pub struct Named {
     pub build_id: Option<String>,
 }
 
-/// A function at an address.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Function {
-    pub name: String,
-    /// The source file and the line that is executed, or calls the function before this one.
-    pub file: Option<String>,
-    pub line: Option<u32>,
-    /// True if it has no frame of its own.
-    pub is_inlined: bool,
-}
-
 /// The names of a process's code.
 pub struct Symbols<'a> {
     memory: &'a dyn Memory,
     modules: &'a Modules,
-    symbolizer: Symbolizer,
-    /// Whether the file that can be opened is the one that is mapped, by module.
-    is_same: HashMap<*const Module, bool>,
+    reader: Reader,
+    /// Where names of modules come from, by their positions; `None` for modules that can't be read
+    /// at all. Those that aren't here are read whole.
+    sources: HashMap<usize, Option<Source>>,
+    /// The time that questions took.
+    spent: Duration,
     kept: HashMap<u64, Rc<Named>>,
 }
 
 impl<'a> Symbols<'a> {
+    /// Names are read by a child, which is this executable with the argument
+    /// [`SERVE_NAMES`](crate::SERVE_NAMES).
     pub fn new(memory: &'a dyn Memory, modules: &'a Modules) -> Symbols<'a> {
-        let builder = Symbolizer::builder();
+        Symbols::with(Reader::new(), memory, modules)
+    }
+
+    /// As [`Symbols::new`]; the command starts the child, which calls
+    /// [`serve_names`](crate::serve_names).
+    pub fn read_by(
+        command: impl Fn() -> Command + 'static,
+        memory: &'a dyn Memory,
+        modules: &'a Modules,
+    ) -> Symbols<'a> {
+        Symbols::with(Reader::started_by(command), memory, modules)
+    }
+
+    fn with(reader: Reader, memory: &'a dyn Memory, modules: &'a Modules) -> Symbols<'a> {
         Symbols {
             memory,
             modules,
-            symbolizer: builder.enable_auto_reload(false).build(),
-            is_same: HashMap::new(),
+            reader,
+            sources: HashMap::new(),
+            spent: Duration::ZERO,
             kept: HashMap::new(),
+        }
+    }
+
+    /// Looks up the names of frames, those of a file together. [`Symbols::name`] is the same for
+    /// one frame, and slower.
+    pub fn prepare<'f>(&mut self, frames: impl IntoIterator<Item = &'f Frame>) {
+        let frames = frames.into_iter().map(Frame::inside);
+        let addresses: BTreeSet<u64> = frames
+            .filter(|address| !self.kept.contains_key(address))
+            .collect();
+        let mut of_modules: HashMap<usize, Vec<u64>> = HashMap::new();
+        for address in addresses {
+            match self.modules.find(address) {
+                Some(Some(module)) => of_modules.entry(module).or_default().push(address),
+                _ => self.keep(address, Named::default()),
+            }
+        }
+        for (module, addresses) in of_modules {
+            for addresses in addresses.chunks(QUESTION_MAX) {
+                self.look_up(module, addresses);
+            }
         }
     }
 
     /// Names a frame.
     pub fn name(&mut self, frame: &Frame) -> Rc<Named> {
         let address = frame.inside();
-        if let Some(named) = self.kept.get(&address) {
-            return named.clone();
+        if !self.kept.contains_key(&address) {
+            self.prepare([frame]);
         }
-        if self.kept.len() == NAMES_MAX {
-            self.kept.clear();
-        }
-        let named = Rc::new(self.find(address).unwrap_or_default());
-        self.kept.insert(address, named.clone());
-        named
+        self.kept.get(&address).cloned().unwrap_or_default()
     }
 
-    fn find(&mut self, address: u64) -> Option<Named> {
-        let module = self.modules.at(address)?;
-        let image = self.modules.image(module, self.memory)?;
-        let offset = address.wrapping_sub(image.bias);
-        let build_id = image.build_id.as_deref();
-        let functions = if self.is_same(module, build_id) {
-            self.functions(&module.file, offset)
-        } else {
-            Vec::new()
-        };
-        Some(Named {
-            functions,
-            module: Some(module.name().to_owned()),
-            offset,
-            build_id: build_id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()),
+    /// Returns one sentence on the files that have fewer names than they should, if there are any.
+    pub fn shortcoming(&self) -> Option<String> {
+        let mut names: Vec<&str> = self
+            .sources
+            .keys()
+            .filter_map(|&index| Some(self.modules.modules.get(index)?.name()))
+            .collect();
+        names.sort_unstable();
+        names.dedup();
+        (!names.is_empty()).then(|| {
+            format!(
+                "some names and lines are missing, because the debug information of these files \
+                 could not be read in time and memory: {}",
+                names.join(", ")
+            )
         })
     }
 
-    /// Returns true if the module's path leads to the file that the process has mapped.
-    fn is_same(&mut self, module: &Module, build_id: Option<&[u8]>) -> bool {
-        let look = || {
-            let is_file = std::fs::metadata(&module.file).is_ok_and(|it| it.is_file());
-            let found = is_file
-                .then(|| read_elf_build_id(&module.file).ok())
-                .flatten();
-            match (found, build_id) {
-                (Some(Some(found)), Some(mapped)) => *found == *mapped,
-                (Some(None), None) => !module.is_deleted,
-                _ => false,
-            }
+    fn keep(&mut self, address: u64, named: Named) {
+        if self.kept.len() == NAMES_MAX {
+            self.kept.clear();
+        }
+        self.kept.insert(address, Rc::new(named));
+    }
+
+    /// Looks up addresses of one module.
+    fn look_up(&mut self, index: usize, addresses: &[u64]) {
+        let Some(module) = self.modules.modules.get(index) else {
+            return;
         };
-        *self
-            .is_same
-            .entry(std::ptr::from_ref(module))
-            .or_insert_with(look)
-    }
-
-    fn functions(&self, file: &Path, offset: u64) -> Vec<Function> {
-        let source = Source::Elf(Elf::new(file));
-        match self
-            .symbolizer
-            .symbolize_single(&source, Input::VirtOffset(offset))
-        {
-            Ok(Symbolized::Sym(symbol)) => expand(&symbol),
-            _ => Vec::new(),
-        }
-    }
-}
-
-/// Returns the name as the source has it. A name of C's is that already, though the demangler of
-/// C++ takes `f` for the type `float`.
-fn demangled(name: &str) -> String {
-    if !name.starts_with("_Z") && !name.starts_with("_R") {
-        return name.to_owned();
-    }
-    if let Ok(rust) = rustc_demangle::try_demangle(name) {
-        return format!("{rust:#}");
-    }
-    let symbol = cpp_demangle::Symbol::new(name).ok();
-    let demangled = symbol.and_then(|symbol| symbol.demangle().ok());
-    demangled.unwrap_or_else(|| name.to_owned())
-}
-
-/// Returns the functions from the inside out. A position in the source belongs to the innermost
-/// function; that of an inlined function's call belongs to its caller.
-fn expand(symbol: &Sym<'_>) -> Vec<Function> {
-    let named = |name: &str, position: Option<&CodeInfo<'_>>, is_inlined| Function {
-        name: demangled(name),
-        file: position.map(|it| it.to_path().to_string_lossy().into_owned()),
-        line: position.and_then(|it| it.line),
-        is_inlined,
-    };
-    // Positions from the outside in: that in the function itself, then in each inlined one.
-    let inner = symbol.inlined.iter();
-    let positions = std::iter::once(symbol.code_info.as_deref())
-        .chain(inner.clone().map(|it| it.code_info.as_ref()));
-    let names = std::iter::once((&*symbol.name, false)).chain(inner.map(|it| (&*it.name, true)));
-    let mut functions: Vec<Function> = names
-        .zip(positions)
-        .map(|((name, is_inlined), position)| named(name, position, is_inlined))
-        .collect();
-    functions.reverse();
-    functions
-}
-
-#[cfg(test)]
-mod tests {
-    use super::demangled;
-
-    #[test]
-    fn names_of_c_are_left_alone() {
-        for name in ["f", "rd", "St", "Pi", "i", "FvvE", "main"] {
-            assert_eq!(demangled(name), name);
+        let Some(image) = self.modules.image(module, self.memory) else {
+            for &address in addresses {
+                self.keep(address, Named::default());
+            }
+            return;
+        };
+        let offset = |address: u64| address.wrapping_sub(image.bias);
+        let question = Question {
+            file: module.file.clone(),
+            build_id: image.build_id.clone(),
+            is_deleted: module.is_deleted,
+            source: Source::Everything,
+            offsets: addresses.iter().copied().map(offset).collect(),
+        };
+        let answer = self.ask(index, question).unwrap_or_default();
+        let mut functions = answer.into_iter();
+        let digits = |id: &Vec<u8>| id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let build_id: Option<String> = image.build_id.as_ref().map(digits);
+        for &address in addresses {
+            let named = Named {
+                functions: functions.next().unwrap_or_default(),
+                module: Some(module.name().to_owned()),
+                offset: offset(address),
+                build_id: build_id.clone(),
+            };
+            self.keep(address, named);
         }
     }
 
-    #[test]
-    fn names_of_rust_and_cpp_are_readable() {
-        assert_eq!(
-            demangled("_ZN4core3fmt5write17h0123456789abcdefE"),
-            "core::fmt::write"
-        );
-        assert_eq!(demangled("_ZN3one3twoEi"), "one::two(int)");
-        assert_eq!(demangled("_Zbroken"), "_Zbroken");
+    /// Asks for as much as the module's file gives.
+    fn ask(&mut self, index: usize, mut question: Question) -> Option<Answer> {
+        let is_late = self.spent >= PATIENCE;
+        let wanted = match self.sources.get(&index) {
+            None if is_late => Some(Source::SymbolTable),
+            None => Some(Source::Everything),
+            Some(known) => *known,
+        };
+        let begun = Instant::now();
+        let tries: &[Source] = match wanted {
+            Some(Source::Everything) => &[Source::Everything, Source::SymbolTable],
+            Some(Source::SymbolTable) => &[Source::SymbolTable],
+            None => &[],
+        };
+        let mut found = None;
+        for &source in tries {
+            question.source = source;
+            found = self.reader.ask(&question);
+            if found.is_some() {
+                break;
+            }
+        }
+        if question.source != Source::Everything {
+            let source = found.is_some().then_some(question.source);
+            self.sources.insert(index, source);
+        }
+        self.spent += begun.elapsed();
+        found
     }
 }

@@ -33,8 +33,7 @@ pub(super) fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
 /// As [`ask`]; returns the connection, too: with it ends what the process grants for its time.
 pub(super) fn open(pid: u32, request: &Request) -> Result<(Vec<u8>, UnixStream), Failure> {
     let process = Process::find(pid)?;
-    let mut stream = connect(&process).map_err(|_| process.explain_silence())?;
-    check_peer(&stream, &process)?;
+    let mut stream = connect(&process)?;
     let proof = prove(&mut stream, &process)?;
     // A process that doesn't read the request has closed the socket, and then there is no answer.
     let _ = stream.write_all(&[&proof[..], request.as_bytes()].concat());
@@ -56,6 +55,9 @@ pub(super) fn open(pid: u32, request: &Request) -> Result<(Vec<u8>, UnixStream),
 /// Explains why there is no whole answer.
 fn explain(error: &io::Error, process: &Process) -> Failure {
     let pid = process.pid;
+    if let Err(changed) = process.check_program() {
+        return changed;
+    }
     match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset if !process.is_ours() => {
             process.belongs_to_another()
@@ -78,8 +80,26 @@ fn explain(error: &io::Error, process: &Process) -> Failure {
     }
 }
 
-fn connect(process: &Process) -> io::Result<UnixStream> {
-    let name = SocketName::of(process.own_pid);
+/// Connects to the process by its second name, or else by its first: another process may have one
+/// of them.
+fn connect(process: &Process) -> Result<UnixStream, Failure> {
+    let second = process
+        .namespace()
+        .map(|inode| SocketName::in_namespace(process.own_pid, inode));
+    let mut failure = None;
+    for name in second.into_iter().chain([SocketName::of(process.own_pid)]) {
+        let Ok(stream) = connect_to(&name) else {
+            continue;
+        };
+        match check_peer(&stream, process) {
+            Ok(()) => return Ok(stream),
+            Err(other) => failure = Some(other),
+        }
+    }
+    Err(failure.unwrap_or_else(|| process.explain_silence()))
+}
+
+fn connect_to(name: &SocketName) -> io::Result<UnixStream> {
     let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name.as_bytes())?)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;

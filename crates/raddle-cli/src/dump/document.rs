@@ -41,6 +41,9 @@ pub(super) struct Document {
     /// Why there are none, if they were wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks_missing: Option<String>,
+    /// Which names are missing for a reason that isn't the program's, if any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    names_missing: Option<String>,
     /// Threads that keep a carrier in the kernel now.
     sitting: Vec<Sitting>,
 }
@@ -197,6 +200,7 @@ impl Document {
                 stacks.map(Stack::new).collect()
             }),
             stacks_missing: facts.missing.clone(),
+            names_missing: facts.stacks.and_then(|taken| taken.names_missing.clone()),
             sitting: facts.sitting.iter().map(sitting).collect(),
         }
     }

@@ -2,6 +2,8 @@
 
 use raddle_inspect::{Header, Snapshot, ThreadRecord, ThreadState, Wire};
 
+use crate::failure::Failure;
+
 /// Threads by id, name and state; an empty list picks all.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Filter {
@@ -31,6 +33,18 @@ impl Filter {
             .collect();
         rebuild(snapshot, picked.iter().copied())
     }
+}
+
+/// Checks that ids that the user asks for picked a thread.
+pub(super) fn check(pid: u32, tids: &[u32], picked: &Snapshot<'_>) -> Result<(), Failure> {
+    if tids.is_empty() || picked.header().threads != 0 {
+        return Ok(());
+    }
+    let list: Vec<String> = tids.iter().map(u32::to_string).collect();
+    Err(Failure::input(
+        format!("process {pid} has no such thread: {}", list.join(", ")),
+        format!("see the ids in raddle dump {pid}, and leave out other filters"),
+    ))
 }
 
 /// Returns a snapshot like this one, with other threads.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use raddle_inspect::{ThreadState, WaitKind};
-use raddle_stacks::{Captured, Kind};
+use raddle_stacks::{Captured, End, Kind};
 
 use super::Shown;
 use super::lines::{count, quoted, seconds, wait};
@@ -63,6 +63,11 @@ fn text(how: &Shown, stack: &NamedStack) -> String {
             times => format!("    {line}  {times} times\n"),
         };
     }
+    text += match stack.stack.end {
+        End::Outermost => "",
+        End::Lost => "    (cut: the next frame was not found)\n",
+        End::TooDeep => "    (cut: there are more frames)\n",
+    };
     text
 }
 

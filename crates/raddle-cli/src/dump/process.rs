@@ -19,6 +19,8 @@ pub(super) struct Process {
     /// The process that a thread belongs to: `pid` itself for a process.
     group: u32,
     state: char,
+    /// What the kernel gave the program when it was executed.
+    image: Option<Vec<u8>>,
 }
 
 impl Process {
@@ -30,7 +32,10 @@ impl Process {
                 format!("{pid} is a thread of process {}", process.group),
                 format!("dump the process: raddle dump {}", process.group),
             )),
-            Some(process) if !matches!(process.state, 'Z' | 'X') => Ok(process),
+            Some(process) if !matches!(process.state, 'Z' | 'X') => Ok(Process {
+                image: image(pid),
+                ..process
+            }),
             _ => Err(no_process(pid)),
         }
     }
@@ -48,6 +53,7 @@ impl Process {
                 .unwrap_or(pid),
             group: field("Tgid")?.next()?.parse().ok()?,
             state: field("State")?.next()?.chars().next()?,
+            image: None,
         })
     }
 
@@ -94,18 +100,44 @@ impl Process {
         Ok(maps.lines().any(|line| line.contains(PRELOAD)))
     }
 
+    /// Fails if the process has executed another program since it was found.
+    pub(super) fn check_program(&self) -> Result<(), Failure> {
+        let pid = self.pid;
+        match (&self.image, image(pid)) {
+            (Some(before), Some(now)) if *before != now => Err(Failure::input(
+                format!("process {pid} has executed another program meanwhile"),
+                "dump it again",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns the inode of its PID namespace.
+    pub(super) fn namespace(&self) -> Option<u64> {
+        namespace(&self.pid.to_string(), "pid")
+    }
+
     /// Returns whether the process has another network namespace, where its abstract socket is.
     fn has_other_network(&self) -> bool {
-        let inode = |process: &str| {
-            fs::metadata(format!("/proc/{process}/ns/net"))
-                .map(|metadata| metadata.st_ino())
-                .ok()
-        };
+        let inode = |process: &str| namespace(process, "net");
         match (inode(&self.pid.to_string()), inode("self")) {
             (Some(its), Some(ours)) => its != ours,
             _ => false,
         }
     }
+}
+
+/// Returns a process's auxiliary vector, in which an execution changes random addresses; `None` for
+/// a process that has ended, or is not ours.
+fn image(pid: u32) -> Option<Vec<u8>> {
+    let vector = fs::read(format!("/proc/{pid}/auxv")).ok()?;
+    (!vector.is_empty()).then_some(vector)
+}
+
+/// Returns the inode of a process's namespace.
+fn namespace(process: &str, kind: &str) -> Option<u64> {
+    let file = fs::metadata(format!("/proc/{process}/ns/{kind}")).ok()?;
+    Some(file.st_ino())
 }
 
 fn no_process(pid: u32) -> Failure {

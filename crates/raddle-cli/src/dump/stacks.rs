@@ -12,6 +12,7 @@ use raddle_stacks::{
 
 use super::connect;
 use super::filter::{Filter, rebuild};
+use super::process::Process;
 use super::understand;
 
 /// The stacks, and what was read with them.
@@ -20,6 +21,8 @@ pub(super) struct Taken {
     pub snapshot: Vec<u8>,
     pub threads: HashMap<u32, Captured>,
     pub stacks: Vec<NamedStack>,
+    /// One sentence on files that could not be read for names, if there are any.
+    pub names_missing: Option<String>,
 }
 
 /// A stack with the names of its frames.
@@ -44,6 +47,7 @@ impl Taken {
 
 /// Reads the stacks; the inner error is why they can't be had, and the cure.
 pub(super) fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {
+    let process = Process::find(pid)?;
     let (answer, connection) = connect::open(pid, &Request::new(RequestKind::LAYOUT, 1))?;
     let snapshot = understand(pid, &answer)?;
     let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
@@ -54,6 +58,7 @@ pub(super) fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {
     };
     let memory = ProcessMemory::of(pid);
     if let Err(refusal) = memory.probe(layout.used) {
+        process.check_program()?;
         return Ok(Err(refused(pid, refusal)));
     }
     let modules = match Modules::of(pid) {
@@ -74,10 +79,12 @@ pub(super) fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {
         started_ns: snapshot.header().started_ns,
     };
     let Some(taken) = capture(&target, &|record| filter.picks(record)) else {
+        process.check_program()?;
         return Ok(Err(
             "no stacks: what the process says of its tables makes no sense".into(),
         ));
     };
+    process.check_program()?;
     drop(connection); // and with it the right to read the memory, if it was given for this time
     Ok(Ok(named(&snapshot, taken, &memory, &modules, &layout)))
 }
@@ -101,6 +108,7 @@ fn named(
     layout: &Layout,
 ) -> Taken {
     let mut symbols = Symbols::new(memory, modules);
+    symbols.prepare(taken.stacks.iter().flat_map(|stack| stack.frames.iter()));
     let code = layout.code.text_start..layout.code.text_end;
     let name = |stack: Stack| {
         let frames = stack.frames.iter().map(|frame| NamedFrame {
@@ -123,6 +131,7 @@ fn named(
             .map(|it| (it.record.tid, *it))
             .collect(),
         stacks,
+        names_missing: symbols.shortcoming(),
     }
 }
 

@@ -44,7 +44,7 @@ struct Frame {
     guessed: bool,
     /// True where a signal handler returns to: the next frame was interrupted.
     signal: bool,
-    /// True for the runtime's own code.
+    /// True for the runtime's own code, but where a signal handler returns to.
     runtime: bool,
     /// The last part of the file's path; `null` for code without a file.
     module: Option<String>,
@@ -90,7 +90,7 @@ impl Frame {
             address: frame.frame.address,
             guessed: frame.frame.is_guessed,
             signal: frame.frame.is_signal,
-            runtime: frame.is_runtime,
+            runtime: frame.is_runtime && !frame.frame.is_signal,
             module: named.module.clone(),
             module_address: named.module.as_ref().map(|_| named.offset),
             build_id: named.build_id.clone(),

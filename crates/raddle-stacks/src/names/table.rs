@@ -1,0 +1,129 @@
+//! The functions of a file by its own symbol tables.
+
+use std::fs::File;
+use std::path::Path;
+
+use object::elf::{FileHeader64, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC};
+use object::read::ReadCache;
+use object::read::elf::{FileHeader, Sym as _};
+use object::{Endianness, ReadRef};
+
+use super::Function;
+use super::server::demangled;
+
+/// The most symbols that are read of one file.
+const SYMBOLS_MAX: usize = 1 << 22;
+
+/// Functions, sorted by their addresses: address, size, name.
+#[derive(Default)]
+pub(super) struct Table {
+    functions: Vec<(u64, u64, String)>,
+}
+
+impl Table {
+    /// `None` if that is no such file.
+    pub(super) fn of(file: &Path) -> Option<Table> {
+        let image = ReadCache::new(File::open(file).ok()?);
+        Some(Table::parse(&image))
+    }
+
+    fn parse<'a>(image: impl ReadRef<'a>) -> Table {
+        let mut functions = Vec::new();
+        // The whole table is often stripped; the dynamic one has the exported functions.
+        for kind in [SHT_SYMTAB, SHT_DYNSYM] {
+            add(image, kind, &mut functions);
+            if !functions.is_empty() {
+                break;
+            }
+        }
+        functions.sort_unstable();
+        Table { functions }
+    }
+
+    /// Returns the function at an address: of those that begin nearest before it, the largest.
+    pub(super) fn function(&self, address: u64) -> Option<Function> {
+        let after = self.functions.partition_point(|it| it.0 <= address);
+        let (from, size, name) = self.functions.get(after.checked_sub(1)?)?;
+        (address - from < (*size).max(1)).then(|| Function {
+            name: demangled(name),
+            ..Function::default()
+        })
+    }
+}
+
+fn add<'a>(
+    image: impl ReadRef<'a>,
+    kind: u32,
+    functions: &mut Vec<(u64, u64, String)>,
+) -> Option<()> {
+    let header = FileHeader64::<Endianness>::parse(image).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.sections(endian, image).ok()?;
+    let symbols = sections.symbols(endian, image, kind).ok()?;
+    for symbol in symbols.iter().take(SYMBOLS_MAX) {
+        let is_function = matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC);
+        if !is_function || symbol.st_shndx(endian) == 0 {
+            continue;
+        }
+        let Ok(name) = symbol.name(endian, symbols.strings()) else {
+            continue;
+        };
+        functions.push((
+            symbol.st_value(endian),
+            symbol.st_size(endian),
+            String::from_utf8_lossy(name).into_owned(),
+        ));
+    }
+    Some(())
+}
+
+/// Returns the build-id of a file, if it has one; `None` if that is no such file.
+pub(super) fn build_id(file: &Path) -> Option<Option<Vec<u8>>> {
+    let image = ReadCache::new(File::open(file).ok()?);
+    let image = &image;
+    let header = FileHeader64::<Endianness>::parse(image).ok()?;
+    let endian = header.endian().ok()?;
+    let sections = header.sections(endian, image).ok()?;
+    let mut id = None;
+    for section in sections.iter() {
+        use object::read::elf::SectionHeader;
+        let Ok(Some(mut notes)) = section.notes(endian, image) else {
+            continue;
+        };
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() == object::elf::ELF_NOTE_GNU
+                && note.n_type(endian) == object::elf::NT_GNU_BUILD_ID
+            {
+                id = id.or(Some(note.desc().to_vec()));
+            }
+        }
+    }
+    Some(id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_program_has_functions_and_a_build_id() {
+        let file = std::env::current_exe().unwrap();
+        let table = Table::of(&file).unwrap();
+        let (from, size, _) = table
+            .functions
+            .iter()
+            .find(|(_, size, name)| *size > 8 && name.contains("this_program_has_functions"))
+            .unwrap();
+        let found = table.function(from + size - 1).unwrap();
+        assert!(found.name.contains("this_program_has_functions"));
+        let known = blazesym::helper::read_elf_build_id(&file).unwrap();
+        assert_eq!(build_id(&file).unwrap(), known.map(|it| it.to_vec()));
+    }
+
+    #[test]
+    fn what_is_no_program_has_no_functions() {
+        assert!(Table::parse(&b"nonsense"[..]).functions.is_empty());
+        assert!(build_id(Path::new("/etc/passwd")).is_none());
+        assert!(Table::of(Path::new("/nowhere")).is_none());
+    }
+}
