@@ -192,6 +192,7 @@ Examples:
   raddle dump 4242
   raddle dump 4242 --group --name 'worker*'
   raddle dump 4242 --cpu --interval 5 | head -20
+  raddle dump 4242 --deadlocks
   raddle dump 4242 --json | jq '.threads[] | select(.state == \"waiting\") | .wait.kind'
 
 The process goes on while its stacks are read. A frame is marked as guessed where no unwind table
@@ -214,6 +215,11 @@ pub(crate) struct DumpArguments {
     /// the first such request on; each switch reads the clock from then on
     #[arg(long, conflicts_with = "stats")]
     pub cpu: bool,
+
+    /// Shows waits that can't end: cycles, locks of threads that have ended, and a process in which
+    /// all threads wait and nothing can wake one. Exit status 3 if there are any
+    #[arg(long, conflicts_with_all = ["stats", "cpu"])]
+    pub deadlocks: bool,
 
     /// For how many seconds --cpu looks
     #[arg(long, default_value = "1", requires = "cpu", value_parser = parse_interval)]

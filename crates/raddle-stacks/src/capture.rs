@@ -92,6 +92,8 @@ pub struct Captured {
     pub kind: Kind,
     /// The number of its stack in [`Stacks::stacks`].
     pub stack: Option<u32>,
+    /// The mutex that goes with the condition variable for which it waits, or 0.
+    pub wait_lock: u64,
 }
 
 /// The stacks of a process.
@@ -167,6 +169,7 @@ impl Camera<'_> {
                     record: slot.record,
                     kind: Kind::Ended,
                     stack: None,
+                    wait_lock: 0,
                 };
             };
             if slot.is_unmoved(&later) {
@@ -175,6 +178,7 @@ impl Camera<'_> {
                     record: slot.record,
                     kind,
                     stack: stack.map(|stack| self.number(stack)),
+                    wait_lock: slot.wait_lock,
                 };
             }
             slot = later;
@@ -187,6 +191,7 @@ impl Camera<'_> {
                 Kind::Restless
             },
             stack: None,
+            wait_lock: 0,
         }
     }
 

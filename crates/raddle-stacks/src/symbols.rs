@@ -94,7 +94,7 @@ impl<'a> Symbols<'a> {
     }
 
     /// Returns true if the module's path leads to the file that the process has mapped.
-    fn is_same(&mut self, module: &Module, build_id: Option<&[u8]>) -> bool {
+    pub(crate) fn is_same(&mut self, module: &Module, build_id: Option<&[u8]>) -> bool {
         let look = || {
             let is_file = std::fs::metadata(&module.file).is_ok_and(|it| it.is_file());
             let found = is_file
@@ -126,7 +126,7 @@ impl<'a> Symbols<'a> {
 
 /// Returns the name as the source has it. A name of C's is that already, though the demangler of
 /// C++ takes `f` for the type `float`.
-fn demangled(name: &str) -> String {
+pub(crate) fn demangled(name: &str) -> String {
     if !name.starts_with("_Z") && !name.starts_with("_R") {
         return name.to_owned();
     }

@@ -78,6 +78,8 @@ fn layout(code: CodePlaces) -> Layout {
             claim,
             wait_kind: 16,
             wait_arg: 24,
+            wait_lock: 232,
+            reserved: 0,
             since_ns: 32,
             deadline_ns: 40,
             ready_ns: 48,

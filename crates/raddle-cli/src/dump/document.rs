@@ -1,6 +1,7 @@
 //! A snapshot as a JSON document.
 
 mod stacks;
+mod waits;
 
 use raddle_inspect::{
     CarrierRecord, Header, Histogram, NO_CARRIER, PinPlace, PinRecord, Snapshot, ThreadFlags,
@@ -8,6 +9,7 @@ use raddle_inspect::{
 };
 use serde::Serialize;
 use stacks::{OwnStack, Stack};
+use waits::{Deadlock, WaitsFor};
 
 use super::{Facts, Statistics, lines, pins};
 
@@ -43,6 +45,9 @@ pub(super) struct Document {
     stacks_missing: Option<String>,
     /// Threads that keep a carrier in the kernel now.
     sitting: Vec<Sitting>,
+    /// Waits that can't end, with --deadlocks only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadlocks: Option<Vec<Deadlock>>,
 }
 
 #[derive(Serialize)]
@@ -137,6 +142,9 @@ struct Thread {
     counters: Counters,
     #[serde(flatten)]
     stack: Option<OwnStack>,
+    /// What it waits for, as far as that was read from outside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for: Option<WaitsFor>,
 }
 
 #[derive(Serialize)]
@@ -198,6 +206,9 @@ impl Document {
             }),
             stacks_missing: facts.missing.clone(),
             sitting: facts.sitting.iter().map(sitting).collect(),
+            deadlocks: facts
+                .deadlocks
+                .map(|all| all.iter().map(Deadlock::new).collect()),
         }
     }
 }
@@ -300,6 +311,9 @@ impl Thread {
             stack: facts
                 .stacks
                 .and_then(|taken| OwnStack::of(taken, record.tid)),
+            waits_for: facts
+                .stacks
+                .and_then(|taken| WaitsFor::of(taken, record.tid)),
         }
     }
 }
