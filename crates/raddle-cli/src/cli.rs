@@ -27,7 +27,7 @@ pub(crate) use raddle_inspect::settings::{
     EXCLUDE as EXCLUDE_VARIABLE, EXTRA_CARRIERS as EXTRA_CARRIERS_VARIABLE,
     MAX_RUNNABLE as MAX_RUNNABLE_VARIABLE, MAX_THREADS as MAX_THREADS_VARIABLE,
     POLICY as POLICY_VARIABLE, QUANTUM as QUANTUM_VARIABLE, SHARE as SHARE_VARIABLE,
-    VERBOSE as VERBOSE_VARIABLE,
+    VERBOSE as VERBOSE_VARIABLE, WATCH_DEADLOCKS as WATCH_DEADLOCKS_VARIABLE,
 };
 /// Between patterns in `RADDLE_EXCLUDE` and rules in `RADDLE_SHARE`.
 pub(crate) const EXCLUDE_SEPARATOR: char = ';';
@@ -128,6 +128,13 @@ pub(crate) struct RunArguments {
     /// Says on standard error what runs how, and why not with green threads
     #[arg(short, long, env = VERBOSE_VARIABLE, value_parser = FalseyValueParser::new())]
     pub verbose: bool,
+
+    /// Reports deadlocks on standard error, each once, while the program runs
+    ///
+    /// Another process looks from outside; the program does nothing for it. What is reported is as
+    /// by `raddle dump --deadlocks`, also of child processes.
+    #[arg(long, env = WATCH_DEADLOCKS_VARIABLE, value_parser = FalseyValueParser::new())]
+    pub watch_deadlocks: bool,
 
     /// Which runnable thread runs next: fifo, lifo, priority, fair, deadline, or a plug-in's file
     /// [default: fifo, or fair with --share]

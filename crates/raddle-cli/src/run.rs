@@ -22,6 +22,7 @@ pub(crate) mod preload;
 mod privilege;
 mod program;
 pub(crate) mod resolve;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -54,5 +55,8 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode> {
         .obstacle
         .is_none_or(|obstacle| obstacle.spares_preload());
     let environment = launch::environment(arguments, &preload, keep_preload);
+    if arguments.watch_deadlocks && keep_preload {
+        watch::start();
+    }
     Err(launch::exec(&path, &arguments.command, &environment).into())
 }

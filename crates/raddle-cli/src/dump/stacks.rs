@@ -58,7 +58,7 @@ pub(crate) struct Subject {
     memory: ProcessMemory,
     modules: Modules,
     /// With it ends the right to read the memory, if it was given for this time.
-    _connection: UnixStream,
+    connection: Option<UnixStream>,
 }
 
 impl Subject {
@@ -85,12 +85,30 @@ impl Subject {
                 layout,
                 memory,
                 modules,
-                _connection: connection,
+                connection: Some(connection),
             })),
             Err(error) => Ok(Err(format!(
                 "no stacks: its mappings can't be read ({error})"
             ))),
         }
+    }
+
+    /// As [`Subject::open`], for a watcher: `None` if the process can't be read. The connection is
+    /// closed, so that other clients have their turns, unless the right to read depends on it.
+    pub(crate) fn of_watched(pid: u32) -> Result<Option<Subject>> {
+        let mut subject = match Subject::open(pid)? {
+            Ok(subject) => subject,
+            Err(_) => return Ok(None),
+        };
+        let connection = subject.connection.take();
+        if !subject.is_readable() {
+            subject.connection = connection;
+        }
+        Ok(Some(subject))
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        self.memory.probe(self.layout.used).is_ok()
     }
 
     pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>, Failure> {

@@ -1,6 +1,6 @@
 //! What a thread waits for, and which thread has to act, in words.
 
-use raddle_stacks::locks::{Edge, Owner};
+use raddle_stacks::locks::{Edge, ObjectKind, Owner};
 
 use super::lines::quoted;
 use super::stacks::{Taken, plain};
@@ -18,7 +18,7 @@ pub(super) fn describe(taken: &Taken, edge: &Edge) -> Option<String> {
 pub(super) fn object(taken: &Taken, edge: &Edge) -> String {
     let object = &edge.object;
     let mut text = plain(object.kind.word());
-    if object.address != 0 {
+    if object.address != 0 && object.kind != ObjectKind::Thread {
         text += &format!(" {:#x}", object.address);
     }
     if let Some(name) = taken.variables.get(&object.address) {
@@ -32,7 +32,6 @@ pub(super) fn object(taken: &Taken, edge: &Edge) -> String {
 
 /// `, held by #501 "worker"`; empty if it isn't known.
 pub(super) fn owner(taken: &Taken, edge: &Edge) -> String {
-    use raddle_stacks::locks::ObjectKind;
     let thread = |tid: u32| match taken.threads.get(&tid) {
         Some(captured) => format!("#{tid} {}", quoted(captured.record.name_bytes())),
         None => format!("#{tid}"),

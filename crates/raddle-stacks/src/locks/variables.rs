@@ -72,7 +72,9 @@ impl<'a> Variables<'a> {
 
     fn read(&self, file: &std::path::Path) -> Vec<Variable> {
         let mut variables = Vec::new();
-        let source = Source::Elf(Elf::new(file));
+        let mut elf = Elf::new(file);
+        elf.debug_syms = false; // those have functions only
+        let source = Source::Elf(elf);
         let read = self.inspector.for_each(&source, |symbol| {
             if symbol.sym_type == SymType::Variable {
                 variables.push(Variable {
