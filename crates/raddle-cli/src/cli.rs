@@ -131,10 +131,20 @@ pub(crate) struct RunArguments {
 
     /// Reports deadlocks on standard error, each once, while the program runs
     ///
-    /// Another process looks from outside; the program does nothing for it. What is reported is as
-    /// by `raddle dump --deadlocks`, also of child processes.
-    #[arg(long, env = WATCH_DEADLOCKS_VARIABLE, value_parser = FalseyValueParser::new())]
-    pub watch_deadlocks: bool,
+    /// Another process looks from outside, every so many milliseconds, 10 to 60000, or 400 without
+    /// a number; the program does nothing for it. What is reported is as by `raddle dump
+    /// --deadlocks`, also of child processes. A deadlock is found at the second or third look. 0 is
+    /// off.
+    #[arg(
+        long,
+        env = WATCH_DEADLOCKS_VARIABLE,
+        value_name = "MS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "400",
+        value_parser = parse_watch
+    )]
+    pub watch_deadlocks: Option<u32>,
 
     /// Which runnable thread runs next: fifo, lifo, priority, fair, deadline, or a plug-in's file
     /// [default: fifo, or fair with --share]
@@ -374,6 +384,16 @@ fn parse_interval(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok();
     let allowed = seconds.filter(|seconds| (0.01..=3600.0).contains(seconds));
     allowed.ok_or_else(|| "give a number of seconds from 0.01 to 3600".into())
+}
+
+/// Milliseconds, or 0.
+fn parse_watch(text: &str) -> Result<u32, String> {
+    let allowed = text
+        .parse()
+        .ok()
+        .filter(|ms| *ms == 0 || (10..=60_000).contains(ms));
+    let (flag, variable) = ("--watch-deadlocks", WATCH_DEADLOCKS_VARIABLE);
+    allowed.ok_or_else(|| format!("give {flag} or {variable} 0 or a number from 10 to 60000"))
 }
 
 /// 0 for auto.

@@ -36,8 +36,6 @@ use crate::dump::deadlocks::find;
 use crate::dump::stacks::Subject;
 use crate::failure::say;
 
-/// Between two looks. A deadlock is suspected at the second look after its birth.
-const INTERVAL: Duration = Duration::from_millis(400);
 /// Looks take at most this part of the time, as far as [`INTERVAL_MAX`] allows.
 const PART: u32 = 20;
 const INTERVAL_MAX: Duration = Duration::from_millis(800);
@@ -50,13 +48,13 @@ const NAME: &CStr = c"raddle-watch";
 
 /// Starts the watcher of this process. Where that isn't possible, says so: the program runs in any
 /// case.
-pub(super) fn start() {
-    if let Err(error) = try_start() {
+pub(super) fn start(interval: Duration) {
+    if let Err(error) = try_start(interval) {
         say(&format!("no watch for deadlocks: {error}"));
     }
 }
 
-fn try_start() -> io::Result<()> {
+fn try_start(interval: Duration) -> io::Result<()> {
     let own = getpid();
     if own.is_init() || adopts_orphans() {
         return Err(io::Error::other(
@@ -73,7 +71,7 @@ fn try_start() -> io::Result<()> {
             if let Ok(0) = watcher {
                 drop((from, to));
                 detach(&program);
-                watch(own, errors);
+                watch(own, errors, interval);
             }
             let number = watcher.unwrap_or(0);
             let _ = io::Write::write_all(&mut &to, &number.to_ne_bytes());
@@ -168,13 +166,13 @@ struct Watched {
     reported: HashSet<Vec<(u32, u64)>>,
 }
 
-/// The watcher's life.
-fn watch(root: Pid, errors: Identity) -> ! {
+/// The watcher's life. A deadlock is suspected at the second look after its birth.
+fn watch(root: Pid, errors: Identity, interval: Duration) -> ! {
     // SAFETY: `detach` has made it; nothing else closes it.
     let program = unsafe { OwnedFd::from_raw_fd(PROGRAM) };
     let mut processes: HashMap<u32, Watched> = HashMap::new();
     let root = root.as_raw_nonzero().get().unsigned_abs();
-    let mut pause = INTERVAL;
+    let mut pause = interval;
     while !has_ended(&program, pause) {
         let began = Instant::now();
         let family = family(root);
@@ -185,7 +183,7 @@ fn watch(root: Pid, errors: Identity) -> ! {
                 write_report(&program, errors, &report);
             }
         }
-        pause = (began.elapsed() * PART).clamp(INTERVAL, INTERVAL_MAX);
+        pause = (began.elapsed() * PART).clamp(interval, INTERVAL_MAX.max(interval));
     }
     exit_at_once()
 }
