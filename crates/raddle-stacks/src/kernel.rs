@@ -58,9 +58,9 @@ impl KernelThreads {
     }
 }
 
-/// Returns true if every kernel thread of a process waits in the kernel, called from this code: none
-/// runs, and none was called by other code. A thread that runs may stop soon: it is looked at again
-/// a few times.
+/// Returns true if every kernel thread of a process waits in a system call that `code` has made:
+/// none runs, and none executes other code. A thread that runs may stop soon, and is looked at
+/// again a few times.
 pub(crate) fn tasks_are_within(pid: u32, code: Range<u64>) -> bool {
     const TRIES: u32 = 5;
     const PAUSE: Duration = Duration::from_millis(4);

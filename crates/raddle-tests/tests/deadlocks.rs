@@ -1,5 +1,5 @@
-//! `raddle dump --deadlocks` and `raddle run --watch-deadlocks`: every seeded deadlock is found with
-//! its locks and stacks, and no program in good health is reported.
+//! `raddle dump --deadlocks` and `raddle run --watch-deadlocks`: every seeded deadlock is found
+//! with its locks and stacks, and no program in good health is reported.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

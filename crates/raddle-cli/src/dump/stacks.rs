@@ -199,7 +199,8 @@ impl Subject {
 }
 
 /// Says that a layout makes no sense.
-pub(super) const NONSENSE: &str = "no stacks: what the process says of its tables makes no sense (use the raddle that started it)";
+pub(super) const NONSENSE: &str =
+    "no stacks: what the process says of its tables makes no sense (use its own raddle)";
 
 /// Reads the stacks; the inner error is why they can't be had, and the cure.
 pub(super) fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {

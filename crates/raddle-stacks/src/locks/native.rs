@@ -104,9 +104,9 @@ impl Owners {
         self.live.contains(&tid)
     }
 
-    /// Returns true if the table had a thread with this id. A thread's id has the place of its slot.
-    /// The child of a fork doesn't find the thread that forked: that one lives on there, by another
-    /// id, and with all that it owned.
+    /// Returns true if the table had a thread with this id. A thread's id has the place of its
+    /// slot. The child of a fork doesn't find the thread that forked: that one lives on there, by
+    /// another id, and with all that it owned.
     fn has_ended(&self, tid: u32) -> bool {
         let Some(place) = place(tid) else {
             return false;
@@ -172,7 +172,7 @@ impl Reader<'_> {
             (_, 3) => ObjectKind::AdaptiveMutex,
             _ => ObjectKind::Mutex,
         };
-        // The kernel, or who does its work, wakes the waiters of these when the owner ends.
+        // The end of an owner wakes the waiters of these.
         let is_given_on = mutex.protocol != Protocol::Plain;
         let owner = match owner {
             Owner::Ended(_) if is_given_on => Owner::Unknown,
