@@ -13,7 +13,7 @@ use raddle_stacks::locks::{Deadlock, Edge, Why, confirmed, deadlocks};
 
 use super::filter::Filter;
 use super::lines::{count, quoted, seconds};
-use super::stacks::{NONSENSE, Subject, Taken, doing};
+use super::stacks::{NONSENSE, Sources, Subject, Taken, doing};
 use super::{Facts, Shown, document, groups, sitting, understand, waits};
 use crate::cli::DumpArguments;
 use crate::failure::say;
@@ -33,7 +33,7 @@ pub(crate) struct Findings {
 
 /// Reads a process twice. `None` if its tables make no sense.
 pub(crate) fn find(subject: &Subject) -> Result<Option<Findings>> {
-    let Some((taken, first)) = subject.take(&Filter::default())? else {
+    let Some((taken, first)) = subject.take(&Filter::default(), Sources::All)? else {
         return Ok(None);
     };
     if deadlocks(&first).is_empty() {
@@ -44,7 +44,7 @@ pub(crate) fn find(subject: &Subject) -> Result<Option<Findings>> {
     }
     std::thread::sleep(PAUSE);
     Ok(subject
-        .take(&Filter::default())?
+        .take(&Filter::default(), Sources::All)?
         .map(|(taken, second)| Findings {
             taken,
             deadlocks: confirmed(&first, &second),
@@ -165,11 +165,11 @@ impl Findings {
             since_ns => format!(", for {}", seconds(now_ns.saturating_sub(since_ns))),
         };
         let name = quoted(record.name_bytes());
-        let more = match edges.len() - 1 {
-            0 => String::new(),
-            more => format!(" and {} like it", count(more as u64, "thread")),
+        let waits = match edges.len() - 1 {
+            0 => "waits".into(),
+            more => format!("and {} like it wait", count(more as u64, "thread")),
         };
-        let line = format!("#{} {name}{more} waits for: {wait}{waited}", record.tid);
+        let line = format!("#{} {name} {waits} for: {wait}{waited}", record.tid);
         groups::headline(how, &line, out)?;
         if let Some(doing) = doing(captured.kind) {
             writeln!(out, "    ({doing})")?;

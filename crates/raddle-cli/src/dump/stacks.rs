@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use anyhow::Result;
 use raddle_inspect::{Layout, Request, RequestKind, Snapshot};
-use raddle_stacks::locks::{self, Edge, Variables, Waits};
+use raddle_stacks::locks::{self, Edge, Owner, Variables, Waits};
 use raddle_stacks::{
     Captured, Frame, Kind, Modules, Named, ProcessMemory, Refusal, Stack, Stacks, Symbols, Target,
     capture,
@@ -48,6 +48,15 @@ impl Taken {
     pub(super) fn stack(&self, captured: &Captured) -> Option<&NamedStack> {
         self.stacks.get(captured.stack? as usize)
     }
+}
+
+/// Which locks are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sources {
+    /// Those in memory: the process does nothing for it.
+    Native,
+    /// Those of other runtimes, too.
+    All,
 }
 
 /// A process that can be read from outside.
@@ -131,14 +140,17 @@ impl Subject {
 
     /// Reads the stacks of the threads that the filter picks, and what these wait for. `None` if
     /// the tables make no sense.
-    pub(super) fn take(&self, filter: &Filter) -> Result<Option<(Taken, Waits)>> {
+    pub(super) fn take(&self, filter: &Filter, sources: Sources) -> Result<Option<(Taken, Waits)>> {
         let snapshot = self.snapshot()?;
         let taken = self.with_target(|target| {
             let stacks = capture(target, &|record| filter.picks(record))?;
             let mut symbols = Symbols::new(&self.memory, &self.modules);
-            let edges = locks::edges(target, &stacks, &mut symbols);
+            let mut edges = locks::edges(target, &stacks, &mut symbols);
             let is_asleep =
                 filter.is_open() && locks::wakers(target, &stacks, &edges).leave_asleep(&edges);
+            if sources == Sources::All {
+                locks::add_managed_edges(target, &mut edges);
+            }
             let count = |it: &Captured| (it.record.tid, it.record.active);
             let waits = Waits {
                 switches: stacks.threads.iter().map(count).collect(),
@@ -189,8 +201,12 @@ impl Subject {
                 .map(|it| (it.record.tid, *it))
                 .collect(),
             stacks,
+            // One with an owner says more than the others of its thread.
             edges: edges
                 .iter()
+                .rev()
+                .filter(|edge| edge.owner == Owner::Unknown)
+                .chain(edges.iter().filter(|edge| edge.owner != Owner::Unknown))
                 .map(|edge| (edge.waiter, edge.clone()))
                 .collect(),
             variables: names,
@@ -208,7 +224,7 @@ pub(super) fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {
         Ok(subject) => subject,
         Err(missing) => return Ok(Err(missing)),
     };
-    Ok(match subject.take(filter)? {
+    Ok(match subject.take(filter, Sources::Native)? {
         Some((taken, _)) => Ok(taken),
         None => Err(NONSENSE.into()),
     })

@@ -96,19 +96,30 @@ const fn bit(signal: u32) -> u64 {
 /// those that the program's own instructions raise, and those of libc's own.
 fn handled_signals(target: &Target<'_>) -> u64 {
     const SIGNALS: u32 = 64;
-    const ENTRY: u64 = 32;
     /// SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS, and libc's two.
     const NOT_COUNTED: [u32; 9] = [4, 5, 6, 7, 8, 11, 31, 32, 33];
-    const IGNORED: u64 = 1;
-    let at = target.layout.code.actions;
-    let handler = |signal: u32| {
-        let entry = at.checked_add(u64::from(signal) * ENTRY)?;
-        target.memory.word(entry)
-    };
     let signals = (1..=SIGNALS).filter(|signal| !NOT_COUNTED.contains(signal));
     // What can't be read may be a handler.
-    let handled = signals.filter(|&signal| handler(signal).is_none_or(|at| at > IGNORED));
+    let handled = signals.filter(|&signal| handler(target, signal).is_none_or(is_handler));
     handled.fold(0, |set, signal| set | bit(signal))
+}
+
+/// Returns the program's action for a signal, if it can be read.
+fn handler(target: &Target<'_>, signal: u32) -> Option<u64> {
+    const ENTRY: u64 = 32;
+    let entry = u64::from(signal) * ENTRY;
+    let at = target.layout.code.actions.checked_add(entry)?;
+    target.memory.word(at)
+}
+
+fn is_handler(action: u64) -> bool {
+    const IGNORED: u64 = 1;
+    action > IGNORED
+}
+
+/// Returns true if the program handles a signal.
+pub(super) fn has_handler(target: &Target<'_>, signal: u32) -> bool {
+    handler(target, signal).is_some_and(is_handler)
 }
 
 /// Returns the process's shared memory; `None` if the kernel doesn't show it.
