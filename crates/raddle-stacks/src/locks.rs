@@ -22,6 +22,7 @@ mod asleep;
 mod java;
 mod layouts;
 mod native;
+mod pipes;
 mod variables;
 mod watch;
 

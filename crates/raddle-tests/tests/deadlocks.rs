@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use raddle_tests::{Mode, Program, Running, in_every_mode, raddle, status_number};
+use raddle_tests::{Mode, Program, Running, in_every_mode, raddle, shared_object, status_number};
 use serde_json::Value;
 
 /// How long a deadlock may take to be found, on a machine that is shared.
@@ -406,6 +406,59 @@ fn locks_of_python_name_their_last_takers() {
             self::document(&waiting, NONE)?;
         }
         Ok(())
+    });
+}
+
+/// Calls `test` with each kind of Java program, once it waits, on every JDK.
+fn with_java(mode: Mode, kind: &str, test: impl Fn(&Running) -> Result<()>) -> Result<()> {
+    let library = shared_object("deadlocks_library.c")?;
+    for variant in Program::build("Deadlocks.java")?.variants {
+        let mut line = variant.command.clone();
+        line.extend([kind.into(), library.clone().into()]);
+        let running = Running::start(mode, mode.command(&line)?, None)?;
+        running.wait_until_it_says("ready\n")?;
+        test(&running).map_err(|error| variant.name(error))?;
+    }
+    Ok(())
+}
+
+#[test]
+fn monitors_synchronizers_and_native_locks_of_java_are_one_graph() {
+    let name = "deadlocks::monitors_synchronizers_and_native_locks_of_java_are_one_graph";
+    in_every_mode(name, |mode| {
+        if mode != (Mode::Raddle { carriers: 2 }) {
+            return Ok(());
+        }
+        let kinds = [
+            ("monitors", "Java lock java.lang.Object"),
+            (
+                "synchronizers",
+                "Java lock java.util.concurrent.locks.ReentrantLock$NonfairSync",
+            ),
+            ("jni", "mutex"),
+        ];
+        for (kind, other) in kinds {
+            with_java(mode, kind, |running| {
+                let document = document(running, SOME)?;
+                check_order(&document)?;
+                let tids = list(&list(&document, "deadlocks")?[0], "threads")?;
+                let threads = list(&document, "threads")?.iter();
+                let threads = threads.filter(|thread| tids.contains(&thread["tid"]));
+                let mut kinds: Vec<_> = threads
+                    .map(|thread| thread["waits_for"]["kind"].as_str().unwrap_or_default())
+                    .collect();
+                kinds.sort_unstable();
+                ensure!(kinds == ["Java lock java.lang.Object", other], "{kinds:?}");
+                Ok(())
+            })
+            .context(kind)?;
+        }
+        with_java(mode, "healthy", |running| {
+            for _ in 0..10 {
+                document(running, NONE)?;
+            }
+            Ok(())
+        })
     });
 }
 

@@ -166,41 +166,6 @@ fn takers_go_round(edges: &[Edge]) -> bool {
     })
 }
 
-/// Returns the descriptors of the process that are the other ends of a pipe; `None` if the
-/// descriptor is no pipe's.
-pub(super) fn other_ends(pid: u32, descriptor: u64, writes: bool) -> Option<Vec<u32>> {
-    /// The most descriptors that are looked at.
-    const DESCRIPTORS_MAX: usize = 4096;
-    const READ_ONLY: u32 = 0;
-    let folder = format!("/proc/{pid}/fd");
-    let pipe = fs::read_link(format!("{folder}/{descriptor}")).ok()?;
-    pipe.to_str()
-        .filter(|name| name.starts_with("pipe:"))
-        .map(drop)?;
-    let entries = fs::read_dir(&folder).ok()?.filter_map(Result::ok);
-    let mut ends: Vec<u32> = Vec::new();
-    for entry in entries.take(DESCRIPTORS_MAX) {
-        let Some(number) = entry.file_name().to_str().and_then(|it| it.parse().ok()) else {
-            continue;
-        };
-        let is_it = fs::read_link(entry.path()).is_ok_and(|it| it == pipe);
-        let access = is_it.then(|| access(pid, number)).flatten();
-        if access.is_some_and(|access| (access != READ_ONLY) == writes) {
-            ends.push(number);
-        }
-    }
-    ends.sort_unstable();
-    Some(ends)
-}
-
-/// Returns the access mode of a descriptor: 0 to read, 1 to write, 2 for both.
-fn access(pid: u32, descriptor: u32) -> Option<u32> {
-    const ACCESS: u32 = 3;
-    let info = fs::read_to_string(format!("/proc/{pid}/fdinfo/{descriptor}")).ok()?;
-    let flags = info.lines().find_map(|line| line.strip_prefix("flags:"))?;
-    Some(u32::from_str_radix(flags.trim(), 8).ok()? & ACCESS)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

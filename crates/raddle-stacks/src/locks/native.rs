@@ -11,6 +11,7 @@ use raddle_inspect::settings::THREADS_MAX;
 use raddle_inspect::{ThreadState, WaitKind};
 
 use super::layouts::{Barrier, Mutex, Protocol, ReadWriteLock, TID_MASK, inheriting_owner, joined};
+use super::pipes::Pipes;
 use super::{Edge, Object, ObjectKind, Owner};
 use crate::capture::{Captured, Stacks, Target};
 use crate::symbols::Symbols;
@@ -24,6 +25,7 @@ pub fn edges(target: &Target<'_>, stacks: &Stacks, symbols: &mut Symbols<'_>) ->
     let mut reader = Reader {
         target,
         owners: Owners::new(target),
+        pipes: None,
     };
     let mut names: HashMap<u32, Option<Waiter>> = HashMap::new();
     let mut edges = Vec::new();
@@ -119,6 +121,8 @@ impl Owners {
 struct Reader<'a> {
     target: &'a Target<'a>,
     owners: Owners,
+    /// Those of the process, once a thread waits for a descriptor.
+    pipes: Option<Pipes>,
 }
 
 type Found = Option<(Object, Owner)>;
@@ -263,17 +267,19 @@ impl Reader<'_> {
         live.map_or(Owner::Unknown, Owner::LastTaker)
     }
 
-    fn pipe(&self, descriptor: u64, kind: ObjectKind) -> Found {
+    fn pipe(&mut self, descriptor: u64, kind: ObjectKind) -> Found {
         let (other, writes) = match kind {
             ObjectKind::EmptyPipe => ("to write", true),
             _ => ("to read", false),
         };
-        let ends = super::asleep::other_ends(self.target.pid, descriptor, writes)?;
+        let pid = self.target.pid;
+        let pipes = self.pipes.get_or_insert_with(|| Pipes::of(pid));
+        let ends = pipes.ends(descriptor, writes)?;
         let (mut object, owner) = found(kind, 0, Owner::Unknown)?;
         object.note = Some(match ends.as_slice() {
             [] => format!("descriptor {descriptor}; this process has no end {other}"),
             ends => {
-                let list: Vec<String> = ends.iter().map(u32::to_string).collect();
+                let list: Vec<String> = ends.iter().map(u64::to_string).collect();
                 let list = list.join(", ");
                 format!("descriptor {descriptor}; ends {other} in this process: {list}")
             }
