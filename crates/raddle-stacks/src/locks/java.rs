@@ -203,7 +203,7 @@ Full thread dump OpenJDK 64-Bit Server VM:
 
 "second" #11 prio=5 os_prio=0 tid=0x00007f0002 nid=4194306 waiting on condition
    java.lang.Thread.State: WAITING (parking)
-	- parking to wait for  <0x000000062b1c0f00> (a java.util.concurrent.locks.ReentrantLock$NonfairSync)
+	- parking to wait for  <0x000000062b1c0f00> (a java.util.concurrent.Lock$Sync)
 	- locked <0x000000062b1c0e48> (a java.lang.Object)
 
    Locked ownable synchronizers:
