@@ -27,7 +27,7 @@ pub(crate) use raddle_inspect::settings::{
     EXCLUDE as EXCLUDE_VARIABLE, EXTRA_CARRIERS as EXTRA_CARRIERS_VARIABLE,
     MAX_RUNNABLE as MAX_RUNNABLE_VARIABLE, MAX_THREADS as MAX_THREADS_VARIABLE,
     POLICY as POLICY_VARIABLE, QUANTUM as QUANTUM_VARIABLE, SHARE as SHARE_VARIABLE,
-    VERBOSE as VERBOSE_VARIABLE,
+    VERBOSE as VERBOSE_VARIABLE, WATCH_DEADLOCKS as WATCH_DEADLOCKS_VARIABLE,
 };
 /// Between patterns in `RADDLE_EXCLUDE` and rules in `RADDLE_SHARE`.
 pub(crate) const EXCLUDE_SEPARATOR: char = ';';
@@ -129,6 +129,23 @@ pub(crate) struct RunArguments {
     #[arg(short, long, env = VERBOSE_VARIABLE, value_parser = FalseyValueParser::new())]
     pub verbose: bool,
 
+    /// Reports deadlocks on standard error, each once, while the program runs
+    ///
+    /// Another process looks from outside, every so many milliseconds, 10 to 60000, or 400 without
+    /// a number; the program does nothing for it. What is reported is as by `raddle dump
+    /// --deadlocks`, also of child processes. A deadlock is found at the second or third look. 0 is
+    /// off.
+    #[arg(
+        long,
+        env = WATCH_DEADLOCKS_VARIABLE,
+        value_name = "MS",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "400",
+        value_parser = parse_watch
+    )]
+    pub watch_deadlocks: Option<u32>,
+
     /// Which runnable thread runs next: fifo, lifo, priority, fair, deadline, or a plug-in's file
     /// [default: fifo, or fair with --share]
     ///
@@ -192,6 +209,7 @@ Examples:
   raddle dump 4242
   raddle dump 4242 --group --name 'worker*'
   raddle dump 4242 --cpu --interval 5 | head -20
+  raddle dump 4242 --deadlocks
   raddle dump 4242 --json | jq '.threads[] | select(.state == \"waiting\") | .wait.kind'
 
 The process goes on while its stacks are read. A frame is marked as guessed where no unwind table
@@ -214,6 +232,11 @@ pub(crate) struct DumpArguments {
     /// the first such request on; each switch reads the clock from then on
     #[arg(long, conflicts_with = "stats")]
     pub cpu: bool,
+
+    /// Shows waits that can't end: cycles, locks of threads that have ended, and a process in which
+    /// all threads wait and nothing can wake one. Exit status 3 if there are any
+    #[arg(long, conflicts_with_all = ["stats", "cpu"])]
+    pub deadlocks: bool,
 
     /// For how many seconds --cpu looks
     #[arg(long, default_value = "1", requires = "cpu", value_parser = parse_interval)]
@@ -361,6 +384,16 @@ fn parse_interval(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok();
     let allowed = seconds.filter(|seconds| (0.01..=3600.0).contains(seconds));
     allowed.ok_or_else(|| "give a number of seconds from 0.01 to 3600".into())
+}
+
+/// Milliseconds, or 0.
+fn parse_watch(text: &str) -> Result<u32, String> {
+    let allowed = text
+        .parse()
+        .ok()
+        .filter(|ms| *ms == 0 || (10..=60_000).contains(ms));
+    let (flag, variable) = ("--watch-deadlocks", WATCH_DEADLOCKS_VARIABLE);
+    allowed.ok_or_else(|| format!("give {flag} or {variable} 0 or a number from 10 to 60000"))
 }
 
 /// 0 for auto.

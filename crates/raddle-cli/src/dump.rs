@@ -4,16 +4,18 @@
 //! belongs to that process (any process may bind a name), and that the bytes make sense.
 
 mod connect;
+pub(crate) mod deadlocks;
 mod document;
 mod filter;
 mod groups;
 mod lines;
 mod pins;
 mod process;
-mod stacks;
+pub(crate) mod stacks;
 mod symbols;
 mod unwind;
 mod usage;
+mod waits;
 
 use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
@@ -25,6 +27,8 @@ use raddle_inspect::{
     Wire,
 };
 
+use raddle_stacks::locks::Deadlock;
+
 use crate::cli::{Allotment, Change, CtlArguments, DumpArguments, StackArguments};
 use crate::failure::Failure;
 use filter::Filter;
@@ -32,6 +36,9 @@ use stacks::Taken;
 use usage::Usage;
 
 pub(crate) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
+    if arguments.deadlocks {
+        return deadlocks::run(arguments);
+    }
     let chosen = &arguments.stacks;
     let filter = Filter {
         tids: chosen.tid.clone(),
@@ -69,6 +76,7 @@ fn show_stacks(arguments: &DumpArguments, taken: Taken) -> Result<ExitCode> {
         stacks: Some(&taken),
         missing: None,
         shown: Shown::of(&arguments.stacks),
+        deadlocks: None,
     };
     show(arguments.json, &facts, &snapshot)?;
     Ok(ExitCode::SUCCESS)
@@ -121,6 +129,7 @@ fn show_snapshot(
         stacks: None,
         missing,
         shown: Shown::of(&arguments.stacks),
+        deadlocks: None,
     };
     show(arguments.json, &facts, &snapshot)
 }
@@ -156,6 +165,8 @@ pub(crate) struct Facts<'a> {
     /// Why there are no stacks, if they were wanted.
     missing: Option<String>,
     shown: Shown,
+    /// Waits that can't end, if they were looked for.
+    deadlocks: Option<&'a [Deadlock]>,
 }
 
 /// How stacks are shown.
@@ -167,6 +178,13 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
+    /// Plain text, without the runtime's frames.
+    pub(crate) const PLAIN: Shown = Shown {
+        grouped: None,
+        all_frames: false,
+        colour: false,
+    };
+
     fn of(chosen: &StackArguments) -> Shown {
         let is_plain = std::env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
         Shown {

@@ -22,8 +22,10 @@ pub(crate) mod preload;
 mod privilege;
 mod program;
 pub(crate) mod resolve;
+mod watch;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -54,5 +56,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode> {
         .obstacle
         .is_none_or(|obstacle| obstacle.spares_preload());
     let environment = launch::environment(arguments, &preload, keep_preload);
+    let watch_ms = arguments.watch_deadlocks.filter(|&ms| ms != 0);
+    if let (Some(ms), true) = (watch_ms, keep_preload) {
+        watch::start(Duration::from_millis(ms.into()));
+    }
     Err(launch::exec(&path, &arguments.command, &environment).into())
 }

@@ -156,7 +156,8 @@ code! {
         JOIN = 12, "join";
         /// Nothing: the thread yielded and has not run since.
         YIELD = 13, "yield";
-        /// A call that a helper makes for the thread; the argument is the system call's number.
+        /// Another call, which a helper makes for the thread, as a rule; the argument is the system
+        /// call's number.
         OTHER = 14, "other";
     }
 }

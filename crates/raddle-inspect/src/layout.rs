@@ -13,7 +13,7 @@ use crate::records::Wire;
 pub const LAYOUT_MAGIC: [u8; 8] = *b"RADDLE\0\x03";
 
 /// The version of the layout. A reader knows one version only: fields change with the runtime.
-pub const LAYOUT_VERSION: u32 = 1;
+pub const LAYOUT_VERSION: u32 = 2;
 
 /// Places in the process's memory: addresses, except where a field says otherwise.
 #[repr(C)]
@@ -65,6 +65,9 @@ pub struct CodePlaces {
     /// The address behind the system call that an entry passes to the kernel. The entry's frame
     /// pointer is 56 bytes above the stack pointer there, or 64 if the latter was aligned.
     pub pass_end: u64,
+    /// The program's signal actions: an entry of 32 bytes for each number from 0 to 64, which
+    /// begins with the handler's address; 0 and 1 are no handlers.
+    pub actions: u64,
 }
 
 /// Offsets of fields in a slot, in bytes. Fields have eight bytes unless noted.
@@ -82,6 +85,8 @@ pub struct ThreadOffsets {
     /// Four bytes: a [`WaitKind`](crate::WaitKind).
     pub wait_kind: u32,
     pub wait_arg: u32,
+    /// The mutex that goes with the condition variable for which it waits, or 0.
+    pub wait_lock: u32,
     pub since_ns: u32,
     pub deadline_ns: u32,
     pub ready_ns: u32,
@@ -103,6 +108,8 @@ pub struct ThreadOffsets {
     pub group: u32,
     /// Sixteen bytes.
     pub name: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 impl Layout {
@@ -135,9 +142,9 @@ impl Layout {
 unsafe impl Wire for Layout {}
 
 const _LAYOUT: () = {
-    assert!(size_of::<CodePlaces>() == 4 * 8);
-    assert!(size_of::<ThreadOffsets>() == 20 * 4);
-    assert!(size_of::<Layout>() == 8 + 2 * 4 + 10 * 8 + 4 * 8 + 20 * 4);
+    assert!(size_of::<CodePlaces>() == 5 * 8);
+    assert!(size_of::<ThreadOffsets>() == 22 * 4);
+    assert!(size_of::<Layout>() == 8 + 2 * 4 + 10 * 8 + 5 * 8 + 22 * 4);
 };
 
 #[cfg(test)]

@@ -19,6 +19,8 @@ pub const MAX_RUNNABLE: &str = "RADDLE_MAX_RUNNABLE";
 pub const EXTRA_CARRIERS: &str = "RADDLE_EXTRA_CARRIERS";
 /// 1 for lines about the start.
 pub const VERBOSE: &str = "RADDLE_VERBOSE";
+/// Milliseconds between two looks for deadlocks, or 0 for none. The tool alone reads it.
+pub const WATCH_DEADLOCKS: &str = "RADDLE_WATCH_DEADLOCKS";
 /// A policy's name, or a plug-in's path.
 pub const POLICY: &str = "RADDLE_POLICY";
 /// Shares of threads.

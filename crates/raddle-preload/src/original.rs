@@ -43,6 +43,8 @@ originals! {
     COND_SIGNAL = c"pthread_cond_signal";
     COND_BROADCAST = c"pthread_cond_broadcast";
     CND_WAIT = c"cnd_wait";
+    SEM_INIT = c"sem_init";
+    SEM_TRYWAIT = c"sem_trywait";
     SEM_WAIT = c"sem_wait";
     SEM_TIMEDWAIT = c"sem_timedwait";
     SEM_CLOCKWAIT = c"sem_clockwait";

@@ -248,6 +248,8 @@ static ABSENCES: Absences<64> = Absences::new();
 fn wait_on(thread: &Thread, condvar: &Condvar, mutex: &Mutex, deadline_ns: u64) -> c_int {
     cancellation_point(thread);
     let key = condvar.key();
+    let told = core::ptr::from_ref(mutex).addr();
+    thread.wait_lock.store(told, Ordering::Relaxed);
     // Nothing was missed: the thread holds the mutex.
     let _ = link(thread, key, deadline_ns, || true);
     mutex.unlock();

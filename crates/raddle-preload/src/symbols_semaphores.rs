@@ -8,9 +8,9 @@ use crate::symbols::{
     set_errno,
 };
 use crate::{cleanup, original};
-use core::ffi::{c_int, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 use core::mem::transmute;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{PROCESS, Thread};
 use raddle_kernel::{signal, words};
@@ -27,7 +27,13 @@ pub(crate) struct Semaphore {
     data: AtomicU64,
     /// 0 if private.
     shared: c_int,
+    padding: c_int,
+    /// The thread that took it last, for tools, in bytes of `sem_t` that libc doesn't use. Written
+    /// by takers, relaxed.
+    taker: AtomicU32,
 }
+
+const _: () = assert!(size_of::<Semaphore>() <= 32); // sem_t
 
 /// One waiter, in units of the whole word.
 const WAITER: u64 = 1 << 32;
@@ -40,9 +46,9 @@ impl Semaphore {
         semaphore.data.fetch_sub(WAITER, Ordering::Relaxed);
     }
 
-    /// Takes one, and gives up `waiters` (in units of the whole word) with it.
+    /// Takes one for `thread`, and gives up `waiters` (in units of the whole word) with it.
     #[inline(always)]
-    fn try_take(&self, waiters: u64) -> bool {
+    fn try_take(&self, thread: &Thread, waiters: u64) -> bool {
         let mut data = self.data.load(Ordering::Relaxed);
         while data as u32 != 0 {
             match self.data.compare_exchange_weak(
@@ -51,7 +57,10 @@ impl Semaphore {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return true,
+                Ok(_) => {
+                    self.taker.store(thread.tid(), Ordering::Relaxed);
+                    return true;
+                }
                 Err(now) => data = now,
             }
         }
@@ -65,7 +74,7 @@ impl Semaphore {
         self.data.fetch_add(WAITER, Ordering::SeqCst);
         let address = self.data.as_ptr().expose_provenance();
         loop {
-            if self.try_take(WAITER) {
+            if self.try_take(thread, WAITER) {
                 leave();
                 return 0;
             }
@@ -91,6 +100,49 @@ impl Semaphore {
     }
 }
 
+/// `sem_init(3)`: libc's, and then no thread has taken it.
+///
+/// # Safety
+/// As POSIX says.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sem_init(
+    semaphore: *mut Semaphore,
+    shared: c_int,
+    value: c_uint,
+) -> c_int {
+    let result = call_original!(
+        original::SEM_INIT,
+        fn(*mut Semaphore, c_int, c_uint) -> c_int,
+        semaphore,
+        shared,
+        value
+    );
+    if result == 0 && shared == 0 {
+        // SAFETY: the caller's object, which libc has just written to.
+        unsafe { (*semaphore).taker.store(0, Ordering::Relaxed) };
+    }
+    result
+}
+
+/// `sem_trywait(3)`.
+///
+/// # Safety
+/// As POSIX says.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn sem_trywait(semaphore: *mut Semaphore) -> c_int {
+    // SAFETY: the caller's object.
+    let s = unsafe { &*semaphore };
+    match green().filter(|_| s.shared == 0) {
+        Some((_, thread)) if s.try_take(thread, 0) => 0,
+        Some(_) => set_errno(errno::EAGAIN),
+        None => call_original!(
+            original::SEM_TRYWAIT,
+            fn(*mut Semaphore) -> c_int,
+            semaphore
+        ),
+    }
+}
+
 /// `sem_wait(3)`.
 ///
 /// # Safety
@@ -103,7 +155,7 @@ pub(crate) unsafe extern "C" fn sem_wait(semaphore: *mut Semaphore) -> c_int {
         return call_original!(original::SEM_WAIT, fn(*mut Semaphore) -> c_int, semaphore);
     };
     cancellation_point(thread);
-    if s.try_take(0) {
+    if s.try_take(thread, 0) {
         return 0;
     }
     s.wait(thread, NEVER)
@@ -128,7 +180,7 @@ pub(crate) unsafe extern "C" fn sem_timedwait(
             return set_errno(errno::EINVAL);
         }
         cancellation_point(thread);
-        if s.try_take(0) {
+        if s.try_take(thread, 0) {
             return 0;
         }
         return match until.deadline_ns(true) {
@@ -164,7 +216,7 @@ pub(crate) unsafe extern "C" fn sem_clockwait(
         if !until.is_valid() {
             return set_errno(errno::EINVAL);
         }
-        if s.try_take(0) {
+        if s.try_take(thread, 0) {
             return 0;
         }
         let Some(deadline_ns) = until.deadline_ns(clock == CLOCK_REALTIME) else {

@@ -122,6 +122,11 @@ impl<T> SpinLock<T> {
         self.data.with_mut(|at| unsafe { *at })
     }
 
+    /// Where the data is, for tools that read it from outside.
+    pub fn as_ptr(&self) -> *mut T {
+        self.data.with_mut(|at| at)
+    }
+
     /// Frees a lock after its holder has ceased to exist: in the child of a fork. Returns true if
     /// it was held.
     ///

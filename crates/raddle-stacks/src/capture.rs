@@ -95,6 +95,8 @@ pub struct Captured {
     pub kind: Kind,
     /// The number of its stack in [`Stacks::stacks`].
     pub stack: Option<u32>,
+    /// The mutex that goes with the condition variable for which it waits, or 0.
+    pub wait_lock: u64,
 }
 
 /// The stacks of a process.
@@ -172,6 +174,7 @@ impl Camera<'_> {
                     record: slot.record,
                     kind: Kind::Ended,
                     stack: None,
+                    wait_lock: 0,
                 };
             };
             if slot.is_unmoved(&later) {
@@ -180,6 +183,7 @@ impl Camera<'_> {
                     record: slot.record,
                     kind,
                     stack: stack.map(|stack| self.number(stack)),
+                    wait_lock: slot.wait_lock,
                 };
             }
             slot = later;
@@ -192,6 +196,7 @@ impl Camera<'_> {
                 Kind::Restless
             },
             stack: None,
+            wait_lock: 0,
         }
     }
 

@@ -2,6 +2,9 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::ops::Range;
+use std::thread;
+use std::time::Duration;
 
 /// The kernel threads of a process.
 pub(crate) struct KernelThreads {
@@ -58,6 +61,34 @@ impl KernelThreads {
             Err(_) => Doing::Unknown,
         }
     }
+}
+
+/// Returns true if every kernel thread of a process waits in a system call that `code` has made:
+/// none runs, and none executes other code. A thread that runs may stop soon, and is looked at
+/// again a few times.
+pub(crate) fn tasks_are_within(pid: u32, code: Range<u64>) -> bool {
+    const TRIES: u32 = 5;
+    const PAUSE: Duration = Duration::from_millis(4);
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return false;
+    };
+    for task in tasks {
+        let Ok(task) = task else {
+            return false;
+        };
+        let path = task.path().join("syscall");
+        let is_within = (0..TRIES).any(|number| {
+            if number != 0 {
+                thread::sleep(PAUSE);
+            }
+            let doing = fs::read_to_string(&path).map(|line| parse(&line));
+            matches!(doing, Ok(Doing::Waits(wait)) if code.contains(&wait.instruction_pointer))
+        });
+        if !is_within {
+            return false;
+        }
+    }
+    true
 }
 
 /// Returns the number in the innermost namespace.

@@ -13,6 +13,7 @@
 //! | `capture` | the stacks of all threads, each one that the thread had |
 //! | `symbols` | names, lines, inlined functions |
 //! | `names` | the child process that reads them from files |
+//! | `locks` | what threads wait for, and which thread has to act before they go on |
 //!
 //! The process says where its tables are ([`Layout`](raddle_inspect::Layout)). Everything that is
 //! read may be wrong on purpose: nothing here trusts a count, an offset or a table, and all that is
@@ -21,6 +22,7 @@
 mod capture;
 mod elf;
 mod kernel;
+pub mod locks;
 mod memory;
 mod modules;
 mod names;

@@ -21,6 +21,8 @@ pub struct Modules {
     pub modules: Vec<Module>,
     /// Ranges of code, sorted, with the module of each; none for code without a file.
     ranges: Vec<(Range<u64>, Option<usize>)>,
+    /// Ranges of files that hold no code, and of the zeroed memory behind them, with their modules.
+    data: Vec<(Range<u64>, usize)>,
     /// Bytes of unwind tables that may still be read.
     budget: Cell<u64>,
 }
@@ -82,10 +84,13 @@ impl Modules {
         let mut all = Modules {
             modules: Vec::new(),
             ranges: Vec::new(),
+            data: Vec::new(),
             budget: Cell::new(TABLES_MAX),
         };
         // The file that is mapped in these lines, and the address of its first byte.
         let mut current: Option<(String, u64)> = None;
+        let mut data: Vec<(Range<u64>, String, u64)> = Vec::new();
+        let mut end = 0;
         for line in maps.split(b'\n') {
             let line = line?;
             let line = String::from_utf8_lossy(&line);
@@ -98,6 +103,16 @@ impl Modules {
                 let start = line.range.start.wrapping_sub(line.offset);
                 current = Some((line.path.to_owned(), start));
             }
+            // Zeroed variables follow those of the file.
+            let follows = line.path.is_empty() && line.range.start == end;
+            if let Some((path, start)) = &current
+                && (has_file || follows)
+                && !line.is_code
+                && data.len() < RANGES_MAX
+            {
+                data.push((line.range.clone(), path.clone(), *start));
+                end = line.range.end;
+            }
             if !line.is_code || all.ranges.len() == RANGES_MAX {
                 continue;
             }
@@ -108,6 +123,14 @@ impl Modules {
             all.ranges.push((line.range, module));
         }
         all.ranges.sort_by_key(|(range, _)| range.start);
+        // Of files without code no variables are wanted.
+        for (range, path, start) in data {
+            let is_it = |module: &Module| module.start == start && module.path == path;
+            if let Some(index) = all.modules.iter().position(is_it) {
+                all.data.push((range, index));
+            }
+        }
+        all.data.sort_by_key(|(range, _)| range.start);
         Ok(all)
     }
 
@@ -140,6 +163,15 @@ impl Modules {
             .ranges
             .partition_point(|(range, _)| range.start <= address);
         let (range, module) = self.ranges.get(after.checked_sub(1)?)?;
+        range.contains(&address).then_some(*module)
+    }
+
+    /// Returns the number of the module that has variables at an address.
+    pub(crate) fn data_at(&self, address: u64) -> Option<usize> {
+        let after = self
+            .data
+            .partition_point(|(range, _)| range.start <= address);
+        let (range, module) = self.data.get(after.checked_sub(1)?)?;
         range.contains(&address).then_some(*module)
     }
 
@@ -194,5 +226,8 @@ nonsense
         assert_eq!(modules.at(0x7fff00).unwrap().name(), "[vdso]");
         assert_eq!(modules.find(0x7fff20), None);
         assert_eq!(modules.find(u64::MAX), None);
+        assert_eq!(modules.data_at(0x560010), modules.find(0x55e010).unwrap());
+        assert_eq!(modules.data_at(0x55e010), None);
+        assert_eq!(modules.data_at(0x7fff20), None);
     }
 }

@@ -17,7 +17,7 @@
 
 mod reader;
 mod server;
-mod table;
+pub(crate) mod table;
 
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -26,6 +26,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use reader::Reader;
+pub(crate) use server::demangled;
 pub use server::serve_names;
 
 /// The argument with which the tool starts itself as a reader of names.

@@ -39,6 +39,8 @@ pub(crate) struct Slot {
     pub save_area: u64,
     /// The address of the carrier that it is on or was on last, or 0.
     pub carrier: u64,
+    /// The mutex that goes with the condition variable for which it waits, or 0.
+    pub wait_lock: u64,
 }
 
 impl Slot {
@@ -62,6 +64,7 @@ impl<'a> Table<'a> {
             offsets.claim,
             offsets.wait_kind,
             offsets.wait_arg,
+            offsets.wait_lock,
             offsets.since_ns,
             offsets.deadline_ns,
             offsets.ready_ns,
@@ -96,6 +99,28 @@ impl<'a> Table<'a> {
 
     /// Calls `each` with every slot that isn't free.
     pub(crate) fn for_each(&mut self, mut each: impl FnMut(Slot)) {
+        self.walk(|table, address, slot| {
+            if let Some(slot) = table.parse(address, slot) {
+                each(slot);
+            }
+        });
+    }
+
+    /// Calls `each` with the id in every slot, and whether the slot is free: then the id is that of
+    /// its last thread.
+    pub(crate) fn for_each_id(&mut self, mut each: impl FnMut(u32, bool)) {
+        let at = &self.layout.thread;
+        let (tid, life) = (at.tid as usize, at.life as usize);
+        self.walk(|_, _, slot| {
+            let half = |at: usize| Some(u32::from_le_bytes(*slot.get(at..)?.first_chunk()?));
+            if let (Some(tid), Some(life)) = (half(tid), half(life)) {
+                each(tid, life == Layout::LIFE_FREE);
+            }
+        });
+    }
+
+    /// Calls `each` with the address and the bytes of every slot that was ever used.
+    fn walk(&mut self, mut each: impl FnMut(&mut Self, u64, &[u8])) {
         let layout = self.layout;
         let most = layout.chunk_count * layout.slots_per_chunk;
         let used = self.memory.word(layout.used).unwrap_or(0).min(most);
@@ -119,9 +144,7 @@ impl<'a> Table<'a> {
             };
             for (number, slot) in piece[..got].chunks_exact(slot_bytes).enumerate() {
                 let address = from.wrapping_add(number as u64 * layout.slot_bytes);
-                if let Some(slot) = self.parse(address, slot) {
-                    each(slot);
-                }
+                each(self, address, slot);
             }
             index += count;
         }
@@ -203,6 +226,7 @@ impl<'a> Table<'a> {
             context: word(at.context)?,
             save_area: word(at.save_area)?,
             carrier,
+            wait_lock: if_waiting(word(at.wait_lock)?),
         })
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use raddle_inspect::{
     CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, NO_CARRIER, ThreadOffsets, ThreadRecord,
 };
+use raddle_stacks::locks::{Waits, Watch, confirmed, deadlocks, edges, wakers};
 use raddle_stacks::{
     FRAMES_MAX, Kind, Memory, Modules, ProcessMemory, Stacks, Symbols, Target, capture,
 };
@@ -78,6 +79,8 @@ fn layout(code: CodePlaces) -> Layout {
             claim,
             wait_kind: 16,
             wait_arg: 24,
+            wait_lock: 232,
+            reserved: 0,
             since_ns: 32,
             deadline_ns: 40,
             ready_ns: 48,
@@ -299,4 +302,80 @@ fn a_context_that_leads_nowhere_is_no_stack() {
         assert_eq!((thread.kind, thread.stack), (Kind::Unreadable, None));
         assert_eq!(thread.record.carrier, NO_CARRIER);
     }
+}
+
+/// Lets each thread wait for something at such an address.
+fn let_wait(table: &mut [u8], random: &mut Random) {
+    const KINDS: [u32; 7] = [1, 2, 3, 4, 6, 7, 12];
+    for slot in table[16..].chunks_exact_mut(SLOT_BYTES as usize) {
+        let address = match random.below(8) {
+            0 => random.next(),
+            1 => u64::MAX - random.below(64),
+            2 => STACKS + STACK_BYTES as u64 - random.below(64),
+            _ => STACKS + random.below(STACK_BYTES as u64 / 4) * 4,
+        };
+        slot[12] = 1;
+        let kind = KINDS[random.below(KINDS.len() as u64) as usize];
+        slot[16..20].copy_from_slice(&kind.to_le_bytes());
+        slot[24..32].copy_from_slice(&address.to_le_bytes());
+        slot[232..240].copy_from_slice(&address.wrapping_add(40).to_le_bytes());
+    }
+}
+
+/// Words that are owners, and parts of locks.
+fn locks(random: &mut Random) -> Vec<u8> {
+    let word = |random: &mut Random| match random.below(6) {
+        0 => random.next() as u32,
+        1 => 1 << 31 | (random.below(SLOTS) as u32 + 1),
+        2 => 2,
+        3 => 0,
+        _ => random.below(SLOTS) as u32 + 1,
+    };
+    let words = (0..STACK_BYTES / 4).map(|_| word(random));
+    words.flat_map(u32::to_le_bytes).collect()
+}
+
+#[test]
+fn locks_of_random_words_are_read_to_an_end() {
+    let modules = Modules::of(std::process::id()).unwrap();
+    let started = Instant::now();
+    let mut found = 0;
+    for seed in 1..=500 {
+        let mut random = Random(seed);
+        let mut table = table(&[STACKS; SLOTS as usize]);
+        let_wait(&mut table, &mut random);
+        let places = CodePlaces {
+            actions: random.next() >> random.below(64),
+            ..CodePlaces::default()
+        };
+        let layout = layout(places);
+        let memory = Replaced {
+            parts: vec![(TABLE, table), (STACKS, locks(&mut random))],
+            rest: ProcessMemory::of(std::process::id()),
+        };
+        let target = Target {
+            pid: std::process::id(),
+            memory: &memory,
+            layout: &layout,
+            carriers: &[],
+            modules: &modules,
+            started_ns: 0,
+        };
+        let stacks = capture(&target, &|_: &ThreadRecord| true).unwrap();
+        let mut symbols = Symbols::new(&memory, &modules);
+        let waits = Waits {
+            edges: edges(&target, &stacks, &mut symbols),
+            switches: stacks.threads.iter().map(|it| (it.record.tid, 0)).collect(),
+            is_asleep: wakers(&target, &stacks, &[]).leave_asleep(&[]),
+        };
+        assert!(!waits.is_asleep, "this process runs, seed {seed}");
+        found += deadlocks(&waits).len();
+        assert_eq!(confirmed(&waits, &waits).len(), deadlocks(&waits).len());
+        let mut watch = Watch::default();
+        for _ in 0..3 {
+            watch.look(&target);
+        }
+    }
+    assert!(found > 0, "the words are too wild to be locks");
+    assert!(started.elapsed() < Duration::from_secs(60));
 }

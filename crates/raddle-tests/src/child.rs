@@ -95,6 +95,10 @@ impl Running {
         self.stdout.text()
     }
 
+    pub fn stderr_so_far(&self) -> String {
+        self.stderr.text()
+    }
+
     /// Waits until the program has printed `text`, and nothing else.
     ///
     /// # Errors
@@ -143,11 +147,19 @@ impl Running {
             );
         }
         let status = self.end()?;
-        Ok(Outcome {
+        let outcome = Outcome {
             status,
             stdout: self.stdout.finish(),
             stderr: self.stderr.finish(),
-        })
+        };
+        let is_report =
+            |line: &str| line.starts_with("raddle: process ") && line.contains(" among ");
+        ensure!(
+            !outcome.stderr.lines().any(is_report),
+            "a deadlock was reported:\n{}",
+            outcome.stderr
+        );
+        Ok(outcome)
     }
 
     /// Returns true if the program ends in time; leaves it unreaped.

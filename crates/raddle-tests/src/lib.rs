@@ -14,10 +14,11 @@
 //! `RADDLE_BIN` names the command, `target/release/raddle` otherwise. `RADDLE_TESTS=native` runs
 //! nothing under raddle: so a case is written and debugged. `RADDLE_TESTS=build` compiles the
 //! programs of cases and runs none of these. `RADDLE_TEST_TIMEOUT_S` is how long a case may take in
-//! one mode, 60 otherwise. `RADDLE_TEST_CHAOS` is the seed (`RADDLE_CHAOS`) that
-//! the programs run with, `RADDLE_TEST_POLICY` their policy; `RADDLE_TEST_GLIBC` a folder with the
-//! glibc that C and C++ programs run with. A case without its installed tool is skipped with a
-//! line, and fails if `CI=true`.
+//! one mode, 60 otherwise. `RADDLE_TEST_CHAOS` is the seed (`RADDLE_CHAOS`) that the programs run
+//! with, `RADDLE_TEST_POLICY` their policy. `RADDLE_TEST_WATCH` makes a report of
+//! `--watch-deadlocks` a failure, with so many milliseconds between looks. `RADDLE_TEST_GLIBC` is a
+//! folder with the glibc that C and C++ programs run with. A case without its installed tool is
+//! skipped with a line, and fails if `CI=true`.
 //!
 //! Rejected: programs that link a test framework (they would not be unmodified programs of
 //! everyday libraries); one process for all cases of a program (a hang would hide the others, and

@@ -37,6 +37,9 @@ fn wanted() -> Option<OsString> {
 
 /// Names a seed: the programs run under chaos (`RADDLE_CHAOS`).
 const CHAOS: &str = "RADDLE_TEST_CHAOS";
+/// Names milliseconds: the programs run with a watch for deadlocks at such intervals, and a report
+/// fails the case.
+const WATCH: &str = "RADDLE_TEST_WATCH";
 /// Names a policy: the programs run under it (`RADDLE_POLICY`).
 const POLICY: &str = "RADDLE_TEST_POLICY";
 
@@ -51,8 +54,13 @@ impl Mode {
             Mode::Raddle { carriers } => {
                 let mut command = Command::new(raddle()?);
                 let carriers = carriers.to_string();
-                command.args(["run", "-n", &carriers, "--cpus", "machine", "--"]);
-                command.arg(program);
+                command.args(["run", "-n", &carriers, "--cpus", "machine"]);
+                if let Some(ms) = env::var_os(WATCH) {
+                    let mut flag = OsString::from("--watch-deadlocks=");
+                    flag.push(ms);
+                    command.arg(flag);
+                }
+                command.arg("--").arg(program);
                 command
             }
         };

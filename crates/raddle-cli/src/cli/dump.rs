@@ -10,12 +10,12 @@ pub(crate) struct StackArguments {
     pub stacks: bool,
 
     /// Shows no stacks
-    #[arg(long)]
+    #[arg(long, conflicts_with = "deadlocks")]
     pub no_stacks: bool,
 
     /// Shows equal stacks once, with the number and the names of their threads, the longest wait
     /// first; from 65 threads on this is the default
-    #[arg(long, conflicts_with_all = ["no_stacks", "no_group", "stats", "cpu"])]
+    #[arg(long, conflicts_with_all = ["no_stacks", "no_group", "stats", "cpu", "deadlocks"])]
     pub group: bool,
 
     /// Shows each thread with its stack
@@ -27,15 +27,15 @@ pub(crate) struct StackArguments {
     pub all_frames: bool,
 
     /// Shows the thread with this id; may be repeated
-    #[arg(long, value_name = "TID")]
+    #[arg(long, value_name = "TID", conflicts_with = "deadlocks")]
     pub tid: Vec<u32>,
 
     /// Shows threads with such a name, in which * and ? stand for others; may be repeated
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", conflicts_with = "deadlocks")]
     pub name: Vec<String>,
 
     /// Shows threads in this state; may be repeated
-    #[arg(long, value_name = "STATE", value_enum)]
+    #[arg(long, value_name = "STATE", value_enum, conflicts_with = "deadlocks")]
     pub state: Vec<State>,
 }
 

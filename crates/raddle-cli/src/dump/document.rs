@@ -1,6 +1,7 @@
 //! A snapshot as a JSON document.
 
 mod stacks;
+mod waits;
 
 use raddle_inspect::{
     CarrierRecord, Header, Histogram, NO_CARRIER, PinPlace, PinRecord, Snapshot, ThreadFlags,
@@ -8,6 +9,7 @@ use raddle_inspect::{
 };
 use serde::Serialize;
 use stacks::{OwnStack, Stack};
+use waits::{Deadlock, WaitsFor};
 
 use super::{Facts, Statistics, lines, pins};
 
@@ -46,6 +48,9 @@ pub(super) struct Document {
     names_missing: Option<String>,
     /// Threads that keep a carrier in the kernel now.
     sitting: Vec<Sitting>,
+    /// Waits that can't end, with --deadlocks only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deadlocks: Option<Vec<Deadlock>>,
 }
 
 #[derive(Serialize)]
@@ -140,6 +145,9 @@ struct Thread {
     counters: Counters,
     #[serde(flatten)]
     stack: Option<OwnStack>,
+    /// What it waits for, as far as that was read from outside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waits_for: Option<WaitsFor>,
 }
 
 #[derive(Serialize)]
@@ -202,6 +210,9 @@ impl Document {
             stacks_missing: facts.missing.clone(),
             names_missing: facts.stacks.and_then(|taken| taken.names_missing.clone()),
             sitting: facts.sitting.iter().map(sitting).collect(),
+            deadlocks: facts
+                .deadlocks
+                .map(|all| all.iter().map(Deadlock::new).collect()),
         }
     }
 }
@@ -304,6 +315,9 @@ impl Thread {
             stack: facts
                 .stacks
                 .and_then(|taken| OwnStack::of(taken, record.tid)),
+            waits_for: facts
+                .stacks
+                .and_then(|taken| WaitsFor::of(taken, record.tid)),
         }
     }
 }

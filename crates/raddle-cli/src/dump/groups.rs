@@ -7,9 +7,9 @@ use std::io::{self, Write};
 use raddle_inspect::{ThreadState, WaitKind};
 use raddle_stacks::{Captured, End, Kind};
 
-use super::Shown;
 use super::lines::{count, quoted, seconds, wait};
 use super::stacks::{NamedStack, Taken, doing, lines, shown};
+use super::{Shown, waits};
 
 /// The most threads that are shown one by one by default.
 pub(super) const UNGROUPED_MAX: usize = 64;
@@ -24,6 +24,27 @@ pub(super) fn headline(shown: &Shown, text: &str, out: &mut impl Write) -> io::R
         writeln!(out, "{BOLD}{text}{PLAIN}")
     } else {
         writeln!(out, "{text}")
+    }
+}
+
+/// Writes what threads wait for, if more is known of that than the kind, and it is the same of all.
+pub(super) fn write_wait(
+    taken: &Taken,
+    group: &[&Captured],
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let text = |captured: &&Captured| {
+        let edge = taken.edges.get(&captured.record.tid)?;
+        waits::describe(taken, edge)
+    };
+    let Some(first) = group.first().and_then(text) else {
+        return Ok(());
+    };
+    let is_same = |captured: &&Captured| text(captured).as_ref() == Some(&first);
+    if group.iter().all(is_same) {
+        writeln!(out, "    ({first})")
+    } else {
+        Ok(())
     }
 }
 
@@ -123,6 +144,7 @@ pub(super) fn write(
         }
         if let Some(first) = group.first() {
             headline(how, &summary(group, now_ns), out)?;
+            write_wait(taken, group, out)?;
             write_stack(how, taken, first, out)?;
         }
     }
@@ -230,6 +252,7 @@ mod tests {
             },
             kind: Kind::Parked,
             stack: None,
+            wait_lock: 0,
         }
     }
 

@@ -91,6 +91,7 @@ fn write_stacks(
             if let Some(doing) = doing(captured.kind) {
                 writeln!(out, "    ({doing})")?;
             }
+            groups::write_wait(taken, &[captured], out)?;
             groups::write_stack(&facts.shown, taken, captured, out)?;
         }
     }

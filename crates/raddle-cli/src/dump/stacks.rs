@@ -1,10 +1,13 @@
 //! The stacks of all threads, read from outside, with names.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use anyhow::Result;
 use raddle_inspect::{Layout, Request, RequestKind, Snapshot};
+use raddle_stacks::locks::{self, Edge, Owner, Variables, Waits};
 use raddle_stacks::{
     Captured, Frame, Kind, Modules, Named, ProcessMemory, Refusal, Stack, Stacks, Symbols, Target,
     capture,
@@ -14,6 +17,7 @@ use super::connect;
 use super::filter::{Filter, rebuild};
 use super::process::Process;
 use super::understand;
+use crate::failure::Failure;
 
 /// The stacks, and what was read with them.
 pub(super) struct Taken {
@@ -23,6 +27,10 @@ pub(super) struct Taken {
     pub stacks: Vec<NamedStack>,
     /// One sentence on files that could not be read for names, if there are any.
     pub names_missing: Option<String>,
+    /// What each thread waits for.
+    pub edges: HashMap<u32, Edge>,
+    /// The names of static variables that threads wait for, by their addresses.
+    pub variables: HashMap<u64, String>,
 }
 
 /// A stack with the names of its frames.
@@ -45,48 +53,191 @@ impl Taken {
     }
 }
 
+/// Which locks are read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Sources {
+    /// Those in memory: the process does nothing for it.
+    Native,
+    /// Those of other runtimes, too.
+    All,
+}
+
+/// A process that can be read from outside.
+pub(crate) struct Subject {
+    pid: u32,
+    answer: Vec<u8>,
+    layout: Layout,
+    memory: ProcessMemory,
+    modules: Modules,
+    /// With it ends the right to read the memory, if it was given for this time.
+    connection: Option<UnixStream>,
+}
+
+impl Subject {
+    /// Asks the process where its tables are; the inner error is why it can't be read, and the
+    /// cure.
+    pub(crate) fn open(pid: u32) -> Result<Result<Subject, String>> {
+        let (answer, connection) = connect::open(pid, &Request::new(RequestKind::LAYOUT, 1))?;
+        let snapshot = understand(pid, &answer)?;
+        let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
+        let Some(layout) = answer.get(behind..).and_then(Layout::parse) else {
+            return Ok(Err(format!(
+                "no stacks: process {pid} runs under another version of raddle (use that one's \
+                 dump)"
+            )));
+        };
+        let memory = ProcessMemory::of(pid);
+        if let Err(refusal) = memory.probe(layout.used) {
+            return Ok(Err(refused(pid, refusal)));
+        }
+        match Modules::of(pid) {
+            Ok(modules) => Ok(Ok(Subject {
+                pid,
+                answer,
+                layout,
+                memory,
+                modules,
+                connection: Some(connection),
+            })),
+            Err(error) => Ok(Err(format!(
+                "no stacks: its mappings can't be read ({error})"
+            ))),
+        }
+    }
+
+    /// As [`Subject::open`], for a watcher: `None` if the process can't be read. The connection is
+    /// closed, so that other clients have their turns, unless the right to read depends on it.
+    pub(crate) fn of_watched(pid: u32) -> Result<Option<Subject>> {
+        let mut subject = match Subject::open(pid)? {
+            Ok(subject) => subject,
+            Err(_) => return Ok(None),
+        };
+        let connection = subject.connection.take();
+        if !subject.is_readable() {
+            subject.connection = connection;
+        }
+        Ok(Some(subject))
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        self.memory.probe(self.layout.used).is_ok()
+    }
+
+    pub(crate) fn snapshot(&self) -> Result<Snapshot<'_>, Failure> {
+        understand(self.pid, &self.answer)
+    }
+
+    /// Calls `act` with what the tables are read by.
+    pub(crate) fn with_target<R>(&self, act: impl FnOnce(&Target<'_>) -> R) -> Result<R, Failure> {
+        let snapshot = self.snapshot()?;
+        let carriers: Vec<_> = snapshot.carriers().collect();
+        Ok(act(&Target {
+            pid: self.pid,
+            memory: &self.memory,
+            layout: &self.layout,
+            carriers: &carriers,
+            modules: &self.modules,
+            started_ns: snapshot.header().started_ns,
+        }))
+    }
+
+    /// Reads the stacks of the threads that the filter picks, and what these wait for. `None` if
+    /// the tables make no sense.
+    pub(super) fn take(&self, filter: &Filter, sources: Sources) -> Result<Option<(Taken, Waits)>> {
+        let snapshot = self.snapshot()?;
+        let taken = self.with_target(|target| {
+            let stacks = capture(target, &|record| filter.picks(record))?;
+            let mut symbols = Symbols::new(&self.memory, &self.modules);
+            let mut edges = locks::edges(target, &stacks, &mut symbols);
+            let is_asleep =
+                filter.is_open() && locks::wakers(target, &stacks, &edges).leave_asleep(&edges);
+            if sources == Sources::All {
+                locks::add_managed_edges(target, &mut edges);
+            }
+            let count = |it: &Captured| (it.record.tid, it.record.active);
+            let waits = Waits {
+                switches: stacks.threads.iter().map(count).collect(),
+                edges,
+                is_asleep,
+            };
+            let taken = self.named(&snapshot, stacks, &waits.edges, &mut symbols);
+            Some((taken, waits))
+        })?;
+        Ok(taken)
+    }
+
+    fn named(
+        &self,
+        snapshot: &Snapshot<'_>,
+        taken: Stacks,
+        edges: &[Edge],
+        symbols: &mut Symbols<'_>,
+    ) -> Taken {
+        let code = self.layout.code.text_start..self.layout.code.text_end;
+        let mut variables = Variables::new(&self.memory, &self.modules);
+        let mut names: HashMap<u64, String> = HashMap::new();
+        for address in edges.iter().map(|edge| edge.object.address) {
+            if let Entry::Vacant(entry) = names.entry(address)
+                && let Some(name) = variables.name(address)
+            {
+                entry.insert(name);
+            }
+        }
+        symbols.prepare(taken.stacks.iter().flat_map(|stack| stack.frames.iter()));
+        let mut name = |stack: Stack| {
+            let frames = stack.frames.iter().map(|frame| NamedFrame {
+                frame: *frame,
+                named: symbols.name(frame),
+                is_runtime: code.contains(&frame.inside()),
+            });
+            NamedStack {
+                frames: frames.collect(),
+                stack,
+            }
+        };
+        let stacks = taken.stacks.into_iter().map(&mut name).collect();
+        let records = taken.threads.iter().map(|it| it.record);
+        Taken {
+            snapshot: rebuild(snapshot, records),
+            threads: taken
+                .threads
+                .iter()
+                .map(|it| (it.record.tid, *it))
+                .collect(),
+            stacks,
+            // One with an owner says more than the others of its thread.
+            edges: edges
+                .iter()
+                .rev()
+                .filter(|edge| edge.owner == Owner::Unknown)
+                .chain(edges.iter().filter(|edge| edge.owner != Owner::Unknown))
+                .map(|edge| (edge.waiter, edge.clone()))
+                .collect(),
+            variables: names,
+            names_missing: symbols.shortcoming(),
+        }
+    }
+}
+
+/// Says that a layout makes no sense.
+pub(super) const NONSENSE: &str =
+    "no stacks: what the process says of its tables makes no sense (use its own raddle)";
+
 /// Reads the stacks; the inner error is why they can't be had, and the cure.
 pub(super) fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {
     let process = Process::find(pid)?;
-    let (answer, connection) = connect::open(pid, &Request::new(RequestKind::LAYOUT, 1))?;
-    let snapshot = understand(pid, &answer)?;
-    let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
-    let Some(layout) = answer.get(behind..).and_then(Layout::parse) else {
-        return Ok(Err(format!(
-            "no stacks: process {pid} runs under another version of raddle (use that one's dump)"
-        )));
-    };
-    let memory = ProcessMemory::of(pid);
-    if let Err(refusal) = memory.probe(layout.used) {
-        process.check_program()?;
-        return Ok(Err(refused(pid, refusal)));
-    }
-    let modules = match Modules::of(pid) {
-        Ok(modules) => modules,
-        Err(error) => {
-            return Ok(Err(format!(
-                "no stacks: its mappings can't be read ({error})"
-            )));
+    let read = match Subject::open(pid)? {
+        Ok(subject) => subject.take(filter, Sources::Native)?,
+        Err(missing) => {
+            process.check_program()?;
+            return Ok(Err(missing));
         }
     };
-    let carriers: Vec<_> = snapshot.carriers().collect();
-    let target = Target {
-        pid,
-        memory: &memory,
-        layout: &layout,
-        carriers: &carriers,
-        modules: &modules,
-        started_ns: snapshot.header().started_ns,
-    };
-    let Some(taken) = capture(&target, &|record| filter.picks(record)) else {
-        process.check_program()?;
-        return Ok(Err(
-            "no stacks: what the process says of its tables makes no sense".into(),
-        ));
-    };
     process.check_program()?;
-    drop(connection); // and with it the right to read the memory, if it was given for this time
-    Ok(Ok(named(&snapshot, taken, &memory, &modules, &layout)))
+    Ok(match read {
+        Some((taken, _)) => Ok(taken),
+        None => Err(NONSENSE.into()),
+    })
 }
 
 /// Says what is missing, and the cure.
@@ -98,41 +249,6 @@ fn refused(pid: u32, refusal: Refusal) -> String {
         Refusal::Unmapped => "use the raddle that started it",
     };
     format!("no stacks of process {pid}: {refusal} ({cure})")
-}
-
-fn named(
-    snapshot: &Snapshot<'_>,
-    taken: Stacks,
-    memory: &ProcessMemory,
-    modules: &Modules,
-    layout: &Layout,
-) -> Taken {
-    let mut symbols = Symbols::new(memory, modules);
-    symbols.prepare(taken.stacks.iter().flat_map(|stack| stack.frames.iter()));
-    let code = layout.code.text_start..layout.code.text_end;
-    let name = |stack: Stack| {
-        let frames = stack.frames.iter().map(|frame| NamedFrame {
-            frame: *frame,
-            named: symbols.name(frame),
-            is_runtime: code.contains(&frame.inside()),
-        });
-        NamedStack {
-            frames: frames.collect(),
-            stack,
-        }
-    };
-    let stacks = taken.stacks.into_iter().map(name).collect();
-    let records = taken.threads.iter().map(|it| it.record);
-    Taken {
-        snapshot: rebuild(snapshot, records),
-        threads: taken
-            .threads
-            .iter()
-            .map(|it| (it.record.tid, *it))
-            .collect(),
-        stacks,
-        names_missing: symbols.shortcoming(),
-    }
 }
 
 /// Returns the frames that a reader wants: without the runtime's own, except the one by which the
@@ -205,7 +321,7 @@ pub(super) fn lines(frame: &NamedFrame, all: bool) -> Vec<String> {
 }
 
 /// A name as the terminal may have it: it comes from a file that may hold anything.
-fn plain(name: &str) -> String {
+pub(super) fn plain(name: &str) -> String {
     let is_plain = |character: char| !character.is_control();
     name.chars()
         .filter(|&character| is_plain(character))

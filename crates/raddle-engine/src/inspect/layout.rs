@@ -39,6 +39,7 @@ const OFFSETS: ThreadOffsets = ThreadOffsets {
     claim: (offset_of!(Thread, task) + Task::CLAIM) as u32,
     wait_kind: offset_of!(Thread, wait_kind) as u32,
     wait_arg: offset_of!(Thread, wait_arg) as u32,
+    wait_lock: offset_of!(Thread, wait_lock) as u32,
     since_ns: offset_of!(Thread, since_ns) as u32,
     deadline_ns: offset_of!(Thread, deadline_ns) as u32,
     ready_ns: offset_of!(Thread, ready_ns) as u32,
@@ -56,4 +57,5 @@ const OFFSETS: ThreadOffsets = ThreadOffsets {
         + offset_of!(Node, terms)
         + Terms::GROUP) as u32,
     name: offset_of!(Thread, name) as u32,
+    reserved: 0,
 };

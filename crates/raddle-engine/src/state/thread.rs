@@ -56,6 +56,8 @@ pub struct Thread {
     pub node: WaitNode,
     pub since_ns: AtomicU64,
     pub deadline_ns: AtomicU64,
+    /// The mutex that goes with the condition variable that it waits for, or 0. For tools.
+    pub wait_lock: AtomicUsize,
     /// Times it parked.
     pub park: AtomicU64,
     /// Times another carrier than its last one ran it.
@@ -256,7 +258,7 @@ impl Thread {
             cpu: _, // `accounting::in_child`
             // Used for waits only; the thread runs:
             task: _, node: _, wait_kind: _, wait_arg: _, context: _, since_ns: _, deadline_ns: _,
-            ready_ns: _, closed_file: _,
+            wait_lock: _, ready_ns: _, closed_file: _,
             // Identity, and what libc and the program have said of the thread:
             fs: _, host: _, clear_tid: _, next: _, bind_next: _, green_next: _, share_next: _,
             ums_next: _, seat: _, name: _, save_area: _, life: _, generation: _, slot: _,

@@ -264,6 +264,7 @@ fn wait_requeue(frame: &Frame, deadline_ns: u64) -> isize {
         let thread = Carrier::current().thread();
         let shown = if deadline_ns == NEVER { 0 } else { deadline_ns };
         thread.waits_for(WaitKind::CONDVAR, address, shown);
+        thread.wait_lock.store(target, Ordering::Relaxed);
         thread.task.prepare();
         let found = Cell::new(Ok(expected));
         let still = || {

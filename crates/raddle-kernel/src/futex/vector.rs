@@ -21,7 +21,7 @@ use raddle_engine::{Carrier, PROCESS, switch};
 use raddle_sched::timers::NEVER;
 use raddle_sched::{WaitNode, Wake};
 use raddle_sys::abi::Timespec;
-use raddle_sys::{err, errno};
+use raddle_sys::{err, errno, nr};
 
 /// `FUTEX_WAITV_MAX`.
 const MOST: usize = 128;
@@ -87,7 +87,7 @@ fn wait_in_kernel(frame: &Frame, entries: &[Entry], private: u32) -> isize {
     IN_KERNEL.fetch_add(private, Ordering::SeqCst);
     fence(Ordering::SeqCst);
     let thread = Carrier::current().thread();
-    thread.waits_for(WaitKind::FUTEX, frame.arg(0), 0);
+    thread.waits_for(WaitKind::OTHER, frame.number() as usize, 0);
     let mut args = frame.args();
     args[0] = entries.as_ptr().expose_provenance();
     // SAFETY: the program's own call; the entries stay while the helper works for them.
@@ -103,10 +103,7 @@ fn wait<const N: usize>(entries: &[Entry], deadline_ns: u64) -> isize {
     let nodes: [WaitNode; N] = core::array::from_fn(|_| WaitNode::new());
     let thread = Carrier::current().thread();
     let shown = if deadline_ns == NEVER { 0 } else { deadline_ns };
-    let first = entries
-        .first()
-        .map_or(0, |[_, address, _]| *address as usize);
-    thread.waits_for(WaitKind::FUTEX, first, shown);
+    thread.waits_for(WaitKind::OTHER, nr::__NR_futex_waitv as usize, shown);
     thread.task.prepare();
     let (mut failure, mut parks, mut given) = (None, true, 0);
     for (node, &[value, address, _]) in nodes.iter().zip(entries) {

@@ -101,6 +101,12 @@ pub fn get(signal: u32) -> SigAction {
     ACTIONS.lock()[signal as usize]
 }
 
+/// Returns where the program's actions are in memory, for tools that read them from outside.
+pub fn place() -> usize {
+    const _: () = assert!(size_of::<SigAction>() == 32);
+    ACTIONS.as_ptr().addr()
+}
+
 /// Changes the program's action; returns the old one.
 pub fn set(signal: u32, action: &SigAction) -> SigAction {
     let old = core::mem::replace(&mut ACTIONS.lock()[signal as usize], *action);

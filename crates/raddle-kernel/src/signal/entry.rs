@@ -102,6 +102,7 @@ pub fn code_places() -> (CodePlaces, usize) {
         text_end: (&raw const etext).addr() as u64,
         child_start: raddle_child_start as *const () as u64,
         pass_end: pass_end() as u64,
+        actions: actions::place() as u64,
     };
     (places, preemption::AREA)
 }

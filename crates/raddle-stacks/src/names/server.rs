@@ -108,7 +108,7 @@ fn functions(symbolizer: &Symbolizer, file: &Path, offset: u64) -> Option<Vec<Fu
 
 /// Returns the name as the source has it. A name of C's is that already, though the demangler of
 /// C++ takes `f` for the type `float`.
-pub(super) fn demangled(name: &str) -> String {
+pub(crate) fn demangled(name: &str) -> String {
     if !name.starts_with("_Z") && !name.starts_with("_R") {
         return cut(name.to_owned());
     }

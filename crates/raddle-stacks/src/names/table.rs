@@ -1,9 +1,9 @@
-//! The functions of a file by its own symbol tables.
+//! The functions and variables of a file by its own symbol tables.
 
 use std::fs::File;
 use std::path::Path;
 
-use object::elf::{FileHeader64, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC};
+use object::elf::{FileHeader64, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_OBJECT};
 use object::read::ReadCache;
 use object::read::elf::{FileHeader, Sym as _};
 use object::{Endianness, ReadRef};
@@ -31,7 +31,7 @@ impl Table {
         let mut functions = Vec::new();
         // The whole table is often stripped; the dynamic one has the exported functions.
         for kind in [SHT_SYMTAB, SHT_DYNSYM] {
-            add(image, kind, &mut functions);
+            add(image, kind, &FUNCTIONS, &mut functions);
             if !functions.is_empty() {
                 break;
             }
@@ -51,24 +51,41 @@ impl Table {
     }
 }
 
+/// Types of symbols.
+const FUNCTIONS: [u8; 2] = [STT_FUNC, STT_GNU_IFUNC];
+
+/// Returns the variables of a file, sorted by their addresses: address, size, name as it is in the
+/// file. `None` if that is no such file.
+pub(crate) fn variables(file: &Path) -> Option<Vec<(u64, u64, String)>> {
+    let image = ReadCache::new(File::open(file).ok()?);
+    let mut variables = Vec::new();
+    for kind in [SHT_SYMTAB, SHT_DYNSYM] {
+        add(&image, kind, &[STT_OBJECT], &mut variables);
+    }
+    variables.sort_unstable();
+    variables.dedup();
+    Some(variables)
+}
+
+/// Adds the symbols of these types.
 fn add<'a>(
     image: impl ReadRef<'a>,
     kind: u32,
-    functions: &mut Vec<(u64, u64, String)>,
+    types: &[u8],
+    symbols_found: &mut Vec<(u64, u64, String)>,
 ) -> Option<()> {
     let header = FileHeader64::<Endianness>::parse(image).ok()?;
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, image).ok()?;
     let symbols = sections.symbols(endian, image, kind).ok()?;
     for symbol in symbols.iter().take(SYMBOLS_MAX) {
-        let is_function = matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC);
-        if !is_function || symbol.st_shndx(endian) == 0 {
+        if !types.contains(&symbol.st_type()) || symbol.st_shndx(endian) == 0 {
             continue;
         }
         let Ok(name) = symbol.name(endian, symbols.strings()) else {
             continue;
         };
-        functions.push((
+        symbols_found.push((
             symbol.st_value(endian),
             symbol.st_size(endian),
             String::from_utf8_lossy(name).into_owned(),
@@ -78,7 +95,7 @@ fn add<'a>(
 }
 
 /// Returns the build-id of a file, if it has one; `None` if that is no such file.
-pub(super) fn build_id(file: &Path) -> Option<Option<Vec<u8>>> {
+pub(crate) fn build_id(file: &Path) -> Option<Option<Vec<u8>>> {
     let image = ReadCache::new(File::open(file).ok()?);
     let image = &image;
     let header = FileHeader64::<Endianness>::parse(image).ok()?;

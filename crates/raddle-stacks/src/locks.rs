@@ -1,0 +1,403 @@
+//! What threads wait for, and which threads have to act before they go on.
+//!
+//! Nouns: an [`Edge`] is one wait: a thread, an [`Object`], and the object's [`Owner`]. A
+//! [`Deadlock`] is a set of edges that can't end. The edges of all sources are one graph: those of
+//! [`edges`] come from the objects of libc in the process's memory; [`add_managed_edges`] adds
+//! those of other runtimes. A further source makes edges with [`ObjectKind::Other`] and adds them
+//! before [`deadlocks`]. Its waits have to hold at one moment between the first and the second
+//! reading; if it can tell that by itself, `switches` is 0.
+//!
+//! Protocol, by which no healthy program is reported:
+//!
+//! 1. An owner is known, or it is not named: [`Owner`] has no probable value that counts.
+//! 2. An edge with a time limit, and one with an owner that is not known, is part of no cycle.
+//! 3. All is read twice. [`confirmed`] keeps what was the same both times, for threads that have
+//!    not run between. The first reading may mix states of different moments; an edge of a thread
+//!    that has not run since is one that held at the second reading, and so are all of a cycle.
+//!
+//! Rejected: owners from the stacks of other threads, on which a guard or the lock's address lies.
+//! A word on a stack may be what a finished call has left.
+
+mod asleep;
+mod java;
+mod layouts;
+mod native;
+mod pipes;
+mod variables;
+mod watch;
+
+use std::collections::{HashMap, HashSet};
+
+use crate::capture::Target;
+
+pub use asleep::{Wakers, wakers};
+pub use native::edges;
+pub use variables::Variables;
+pub use watch::Watch;
+
+/// What a thread waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edge {
+    /// The thread that waits.
+    pub waiter: u32,
+    /// How often the waiter has been switched to: it has not run while this is the same.
+    pub switches: u64,
+    pub object: Object,
+    pub owner: Owner,
+}
+
+/// A lock, or another thing that threads wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Object {
+    pub kind: ObjectKind,
+    /// Where it is in memory; 0 if that isn't known.
+    pub address: u64,
+    /// What else is known, as text.
+    pub note: Option<String>,
+    /// The wait ends by itself.
+    pub is_timed: bool,
+}
+
+/// Kinds of objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObjectKind {
+    Mutex,
+    RecursiveMutex,
+    ErrorCheckingMutex,
+    AdaptiveMutex,
+    RobustMutex,
+    /// A mutex, or another futex, that inherits priorities.
+    PriorityInheritingMutex,
+    ReadLock,
+    WriteLock,
+    /// The end of a thread.
+    Thread,
+    Barrier,
+    Semaphore,
+    Condition,
+    Once,
+    /// A lock inside libc: of a stream, of the heap.
+    Libc,
+    RustMutex,
+    RustReadWriteLock,
+    ParkingLot,
+    /// A word of memory, for a reason that isn't known.
+    Futex,
+    /// A pipe that is empty.
+    EmptyPipe,
+    /// A pipe that is full.
+    FullPipe,
+    /// Of another runtime, by its name for it.
+    Other(String),
+}
+
+impl ObjectKind {
+    /// Returns the name for it.
+    pub fn word(&self) -> &str {
+        match self {
+            ObjectKind::Mutex => "mutex",
+            ObjectKind::RecursiveMutex => "recursive mutex",
+            ObjectKind::ErrorCheckingMutex => "error-checking mutex",
+            ObjectKind::AdaptiveMutex => "adaptive mutex",
+            ObjectKind::RobustMutex => "robust mutex",
+            ObjectKind::PriorityInheritingMutex => "priority-inheriting mutex",
+            ObjectKind::ReadLock => "read-write lock (to read)",
+            ObjectKind::WriteLock => "read-write lock (to write)",
+            ObjectKind::Thread => "end of a thread",
+            ObjectKind::Barrier => "barrier",
+            ObjectKind::Semaphore => "semaphore",
+            ObjectKind::Condition => "condition variable",
+            ObjectKind::Once => "initialisation by another thread",
+            ObjectKind::Libc => "lock of libc",
+            ObjectKind::RustMutex => "std::sync::Mutex",
+            ObjectKind::RustReadWriteLock => "std::sync::RwLock",
+            ObjectKind::ParkingLot => "lock of parking_lot",
+            ObjectKind::Futex => "futex",
+            ObjectKind::EmptyPipe => "empty pipe",
+            ObjectKind::FullPipe => "full pipe",
+            ObjectKind::Other(name) => name,
+        }
+    }
+}
+
+/// Which thread has to act before the waiter goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Only this thread can.
+    Thread(u32),
+    /// Only this thread could, and it has ended.
+    Ended(u32),
+    /// A thread of another process.
+    Elsewhere(u32),
+    /// This thread took it last; any other may release it.
+    LastTaker(u32),
+    /// The object doesn't say.
+    Unknown,
+}
+
+/// Why waits can't end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Why {
+    /// Each thread waits for the next one, and the last for the first.
+    Cycle,
+    /// The owner has ended.
+    OwnerEnded,
+    /// All threads wait, and nothing can wake them.
+    Asleep,
+}
+
+impl Why {
+    /// Returns the word for it, as the JSON document has it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Why::Cycle => "cycle",
+            Why::OwnerEnded => "owner_ended",
+            Why::Asleep => "asleep",
+        }
+    }
+}
+
+/// Waits that can't end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Deadlock {
+    pub why: Why,
+    /// The waits; those of a cycle in its order.
+    pub edges: Vec<Edge>,
+    /// Threads that are no part of it, and wait for such a part.
+    pub behind: Vec<u32>,
+}
+
+/// Adds the waits for locks of other runtimes, if the process has one. It takes part in this: a JVM
+/// stops its threads for a moment to print what they hold.
+pub fn add_managed_edges(target: &Target<'_>, edges: &mut Vec<Edge>) {
+    edges.extend(java::edges(target));
+}
+
+/// All waits of a process at one reading.
+#[derive(Clone, Debug, Default)]
+pub struct Waits {
+    pub edges: Vec<Edge>,
+    /// Threads, and how often each has been switched to.
+    pub switches: HashMap<u32, u64>,
+    /// Nothing but the threads themselves can wake one.
+    pub is_asleep: bool,
+}
+
+/// Finds what can't end.
+pub fn deadlocks(waits: &Waits) -> Vec<Deadlock> {
+    // Of several edges of a thread, one with an owner decides.
+    let mut next: HashMap<u32, &Edge> = HashMap::new();
+    for edge in waits.edges.iter().filter(|edge| !edge.object.is_timed) {
+        if matches!(edge.owner, Owner::Thread(_) | Owner::Ended(_)) {
+            next.entry(edge.waiter).or_insert(edge);
+        }
+    }
+    let mut found = Vec::new();
+    let mut done: HashSet<u32> = HashSet::new();
+    let mut starts: Vec<u32> = next.keys().copied().collect();
+    starts.sort_unstable();
+    for start in starts {
+        let mut path: Vec<&Edge> = Vec::new();
+        let mut at = start;
+        while let Some(&edge) = next.get(&at).filter(|_| !done.contains(&at)) {
+            done.insert(at);
+            path.push(edge);
+            match edge.owner {
+                Owner::Thread(owner) => at = owner,
+                _ => {
+                    found.push(deadlock(Why::OwnerEnded, &[edge]));
+                    break;
+                }
+            }
+        }
+        if let Some(from) = path.iter().position(|edge| edge.waiter == at)
+            && path
+                .last()
+                .is_some_and(|last| last.owner == Owner::Thread(at))
+        {
+            found.push(deadlock(Why::Cycle, &path[from..]));
+        }
+    }
+    for deadlock in &mut found {
+        deadlock.behind = behind(deadlock, &next);
+    }
+    let is_in = |tid: &u32| {
+        let mut stuck = found.iter();
+        stuck.any(|it| it.behind.contains(tid) || it.edges.iter().any(|edge| edge.waiter == *tid))
+    };
+    if waits.is_asleep && !waits.switches.keys().all(is_in) {
+        let all: Vec<&Edge> = waits.edges.iter().collect();
+        found.push(deadlock(Why::Asleep, &all));
+    }
+    found
+}
+
+fn deadlock(why: Why, edges: &[&Edge]) -> Deadlock {
+    Deadlock {
+        why,
+        edges: edges.iter().copied().cloned().collect(),
+        behind: Vec::new(),
+    }
+}
+
+/// Returns the threads that wait for one of the deadlock's, perhaps through others.
+fn behind(deadlock: &Deadlock, next: &HashMap<u32, &Edge>) -> Vec<u32> {
+    let inside: HashSet<u32> = deadlock.edges.iter().map(|edge| edge.waiter).collect();
+    let leads_there = |tid: u32| {
+        let mut at = tid;
+        // A path without a repetition has no more steps than there are edges.
+        for _ in 0..=next.len() {
+            match next.get(&at).map(|edge| edge.owner) {
+                Some(Owner::Thread(owner)) if inside.contains(&owner) => return true,
+                Some(Owner::Thread(owner)) => at = owner,
+                _ => return false,
+            }
+        }
+        false
+    };
+    let outside = next.keys().copied().filter(|tid| !inside.contains(tid));
+    let mut behind: Vec<u32> = outside.filter(|&tid| leads_there(tid)).collect();
+    behind.sort_unstable();
+    behind
+}
+
+/// Returns the deadlocks of the later reading that were there at the earlier one already, by
+/// threads that have not run between.
+pub fn confirmed(earlier: &Waits, later: &Waits) -> Vec<Deadlock> {
+    let before = deadlocks(earlier);
+    let is_same = |deadlock: &Deadlock| {
+        let waits = |edge: &Edge| {
+            let object = &edge.object;
+            (edge.waiter, edge.switches, object.address, edge.owner)
+        };
+        let edges: Vec<_> = deadlock.edges.iter().map(waits).collect();
+        let is_it = |it: &Deadlock| {
+            it.why == deadlock.why && it.edges.iter().map(waits).collect::<Vec<_>>() == edges
+        };
+        let is_still = deadlock.why != Why::Asleep || earlier.switches == later.switches;
+        is_still && before.iter().any(is_it)
+    };
+    let mut found = deadlocks(later);
+    found.retain(is_same);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn edge(waiter: u32, owner: Owner) -> Edge {
+        Edge {
+            waiter,
+            switches: 1,
+            object: Object {
+                kind: ObjectKind::Mutex,
+                address: u64::from(waiter) * 64,
+                note: None,
+                is_timed: false,
+            },
+            owner,
+        }
+    }
+
+    fn waits(edges: Vec<Edge>) -> Waits {
+        Waits {
+            switches: edges.iter().map(|edge| (edge.waiter, 1)).collect(),
+            edges,
+            is_asleep: false,
+        }
+    }
+
+    fn members(deadlock: &Deadlock) -> Vec<u32> {
+        deadlock.edges.iter().map(|edge| edge.waiter).collect()
+    }
+
+    #[test]
+    fn a_cycle_is_found_once_with_those_behind_it() {
+        let to = |waiter, owner| edge(waiter, Owner::Thread(owner));
+        let graph = waits(vec![
+            to(1, 2),
+            to(2, 3),
+            to(3, 4),
+            to(4, 2),
+            to(5, 1),
+            to(6, 9),
+        ]);
+        let found = deadlocks(&graph);
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            (found[0].why, members(&found[0])),
+            (Why::Cycle, vec![2, 3, 4])
+        );
+        assert_eq!(found[0].behind, [1, 5]);
+        let own = deadlocks(&waits(vec![to(7, 7)]));
+        assert_eq!((own.len(), members(&own[0])), (1, vec![7]));
+    }
+
+    #[test]
+    fn two_cycles_are_two_deadlocks() {
+        let to = |waiter, owner| edge(waiter, Owner::Thread(owner));
+        let found = deadlocks(&waits(vec![
+            to(1, 2),
+            to(2, 1),
+            to(3, 4),
+            to(4, 3),
+            to(5, 3),
+        ]));
+        assert_eq!(
+            found.iter().map(members).collect::<Vec<_>>(),
+            [[1, 2], [3, 4]]
+        );
+        assert_eq!(found[1].behind, [5]);
+    }
+
+    #[test]
+    fn time_limits_and_unknown_owners_break_cycles() {
+        let mut timed = edge(1, Owner::Thread(2));
+        timed.object.is_timed = true;
+        let back = edge(2, Owner::Thread(1));
+        assert!(deadlocks(&waits(vec![timed, back.clone()])).is_empty());
+        for owner in [Owner::Unknown, Owner::LastTaker(2), Owner::Elsewhere(2)] {
+            assert!(deadlocks(&waits(vec![edge(1, owner), back.clone()])).is_empty());
+        }
+    }
+
+    #[test]
+    fn an_owner_that_has_ended_is_a_deadlock_for_all_that_wait() {
+        let found = deadlocks(&waits(vec![
+            edge(1, Owner::Ended(9)),
+            edge(2, Owner::Thread(1)),
+            edge(3, Owner::Ended(9)),
+        ]));
+        assert_eq!(found.len(), 2);
+        assert!(found.iter().all(|it| it.why == Why::OwnerEnded));
+        assert_eq!(found[0].behind, [2]);
+    }
+
+    #[test]
+    fn what_has_moved_between_two_readings_is_none() {
+        let cycle = waits(vec![edge(1, Owner::Thread(2)), edge(2, Owner::Thread(1))]);
+        assert_eq!(confirmed(&cycle, &cycle).len(), 1);
+        let mut moved = cycle.clone();
+        moved.edges[0].switches = 2;
+        assert!(confirmed(&cycle, &moved).is_empty());
+        let mut asleep = waits(vec![edge(1, Owner::Unknown)]);
+        asleep.is_asleep = true;
+        assert_eq!(confirmed(&asleep, &asleep).len(), 1);
+        let mut other = asleep.clone();
+        other.switches.insert(1, 2);
+        assert!(confirmed(&asleep, &other).is_empty());
+    }
+
+    #[test]
+    fn all_asleep_is_said_beside_a_cycle_only_for_others() {
+        let mut graph = waits(vec![edge(1, Owner::Thread(1)), edge(2, Owner::Thread(1))]);
+        graph.is_asleep = true;
+        assert_eq!(deadlocks(&graph).len(), 1);
+        graph.edges.push(edge(3, Owner::Unknown));
+        graph.switches.insert(3, 1);
+        let found = deadlocks(&graph);
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[1].why, found[1].edges.len()), (Why::Asleep, 3));
+    }
+}
