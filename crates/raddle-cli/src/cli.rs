@@ -2,6 +2,7 @@
 //! twins come from here.
 
 mod bench;
+mod core_file;
 mod dump;
 
 use std::ffi::OsString;
@@ -19,6 +20,7 @@ use crate::failure::Failure;
 use crate::run::pattern::Pattern;
 use crate::run::policy::{Part, Policy, Share};
 pub(crate) use bench::{BenchArguments, BenchCommand, Group, ServersArguments};
+pub(crate) use core_file::CoreArguments;
 pub(crate) use dump::StackArguments;
 
 pub(crate) const CARRIERS_MAX: u16 = settings::CARRIERS_MAX as u16;
@@ -56,6 +58,7 @@ pub(crate) enum Command {
     Run(RunArguments),
     Doctor(DoctorArguments),
     Dump(DumpArguments),
+    Core(CoreArguments),
     Ctl(CtlArguments),
     Bench(BenchArguments),
     Completions(CompletionsArguments),
@@ -192,6 +195,7 @@ Examples:
   raddle dump 4242
   raddle dump 4242 --group --name 'worker*'
   raddle dump 4242 --cpu --interval 5 | head -20
+  raddle dump --from core.4242
   raddle dump 4242 --json | jq '.threads[] | select(.state == \"waiting\") | .wait.kind'
 
 The process goes on while its stacks are read. A frame is marked as guessed where no unwind table
@@ -199,8 +203,12 @@ says how it was called. docs/observability.md has examples, and docs/dump.schema
 the JSON document.")]
 pub(crate) struct DumpArguments {
     /// The process, started by `raddle run`
-    #[arg(value_parser = parse_pid)]
-    pub pid: u32,
+    #[arg(value_parser = parse_pid, required_unless_present = "from")]
+    pub pid: Option<u32>,
+
+    /// Shows the threads of a core file, which the kernel or `raddle core` has written
+    #[arg(long, value_name = "CORE", conflicts_with_all = ["pid", "stats", "cpu"])]
+    pub from: Option<PathBuf>,
 
     /// Prints one JSON document instead of a table
     #[arg(long)]

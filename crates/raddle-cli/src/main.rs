@@ -6,6 +6,7 @@
 
 mod bench;
 mod cli;
+mod core_file;
 mod doctor;
 mod dump;
 mod failure;
@@ -28,6 +29,7 @@ fn execute() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments),
+        Command::Core(arguments) => core_file::run(&arguments),
         Command::Ctl(arguments) => dump::control(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Completions(arguments) => pages::completions(&arguments),

@@ -2,7 +2,7 @@
 
 use crate::carrier::Carrier;
 use crate::process::{PROCESS, Process};
-use crate::{accounting, chaos, clock, descriptor, fork, kthread, switch};
+use crate::{accounting, chaos, clock, descriptor, fork, inspect, kthread, switch};
 use core::sync::atomic::Ordering;
 use raddle_sys::{err, errno, mem};
 
@@ -40,6 +40,8 @@ impl Process {
         let used_ns = accounting::kernel_cpu_ns(0).unwrap_or(0);
         carrier.thread().cpu.reset(used_ns);
         self.first().start_policy();
+        // SAFETY: the caller is the only thread.
+        unsafe { inspect::layout::publish() };
         let started = 1 + u32::from(chaos::is_on());
         self.started.store(started, Ordering::Release);
         Ok(())

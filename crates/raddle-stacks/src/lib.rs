@@ -8,6 +8,9 @@
 //! | `rules` | what the tables say of one instruction |
 //! | `unwind` | the frames of a stack |
 //! | `kernel` | what the kernel says of kernel threads |
+//! | [`corefile`] | core files: written, read, completed |
+//! | `registers` | the registers of all threads, for debuggers |
+//! | `stop` | a process that stands still for a moment |
 //! | `table` | the table of threads |
 //! | `capture` | the stacks of all threads, each one that the thread had |
 //! | `symbols` | names, lines, inlined functions |
@@ -17,17 +20,23 @@
 //! kept has a limit.
 
 mod capture;
+pub mod corefile;
 mod elf;
 mod kernel;
 mod memory;
 mod modules;
+mod registers;
 mod rules;
+mod stop;
 mod symbols;
 mod table;
 mod unwind;
 
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture};
+pub use kernel::{StoppedThreads, UserRegisters};
 pub use memory::{Memory, ProcessMemory, Refusal};
 pub use modules::{Module, Modules};
+pub use registers::{ThreadRegisters, read_registers};
+pub use stop::StoppedProcess;
 pub use symbols::{Function, Named, Symbols};
 pub use unwind::{End, FRAMES_MAX, Frame};

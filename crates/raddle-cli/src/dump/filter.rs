@@ -34,7 +34,7 @@ impl Filter {
 }
 
 /// Returns a snapshot like this one, with other threads.
-pub(super) fn rebuild(
+pub(crate) fn rebuild(
     snapshot: &Snapshot<'_>,
     threads: impl ExactSizeIterator<Item = ThreadRecord>,
 ) -> Vec<u8> {

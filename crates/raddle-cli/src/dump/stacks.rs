@@ -6,8 +6,8 @@ use std::rc::Rc;
 use anyhow::Result;
 use raddle_inspect::{Layout, Request, RequestKind, Snapshot};
 use raddle_stacks::{
-    Captured, Frame, Kind, Modules, Named, ProcessMemory, Refusal, Stack, Stacks, Symbols, Target,
-    capture,
+    Captured, Frame, Kind, Memory, Modules, Named, ProcessMemory, Refusal, Stack, Stacks, Symbols,
+    Target, capture,
 };
 
 use super::connect;
@@ -72,6 +72,7 @@ pub(super) fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {
         carriers: &carriers,
         modules: &modules,
         started_ns: snapshot.header().started_ns,
+        stopped: None,
     };
     let Some(taken) = capture(&target, &|record| filter.picks(record)) else {
         return Ok(Err(
@@ -93,10 +94,11 @@ fn refused(pid: u32, refusal: Refusal) -> String {
     format!("no stacks of process {pid}: {refusal} ({cure})")
 }
 
-fn named(
+/// Names all frames.
+pub(super) fn named(
     snapshot: &Snapshot<'_>,
     taken: Stacks,
-    memory: &ProcessMemory,
+    memory: &dyn Memory,
     modules: &Modules,
     layout: &Layout,
 ) -> Taken {
@@ -210,6 +212,7 @@ pub(super) fn doing(kind: Kind) -> Option<String> {
         Kind::InKernel(Some(call)) => Some(format!("in system call {call}")),
         Kind::InKernel(None) => Some("in a page fault, or stopped".into()),
         Kind::New => Some("has not run yet".into()),
+        Kind::Stopped => Some("on its carrier".into()),
         Kind::Preempted => Some("preempted".into()),
         _ => None,
     }
