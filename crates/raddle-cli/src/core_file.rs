@@ -2,7 +2,7 @@
 //! has written.
 //!
 //! Memory is written first, then each thread's registers are read and its stack is written again,
-//! so that both are of one moment (`raddle_stacks::read_registers`). The notes come last.
+//! so that both are of one moment (`raddle_stacks::read_registers`).
 
 mod output;
 
@@ -132,7 +132,8 @@ fn write_process(source: &Source<'_>, output: &Output) -> Result<Outcome, Failur
     let written = |error| output.failed(&error);
     let stopped = source.stopped.as_ref().map(StoppedProcess::registers);
     let present = PresentPages::of(source.pid);
-    let mut writer = CoreWriter::new(output.file(), &source.memory, &source.regions);
+    let threads = source.snapshot.header().live_threads;
+    let mut writer = CoreWriter::new(output.file(), &source.memory, &source.regions, threads);
     writer
         .copy_all(&mut |range| present.of_range(range))
         .map_err(written)?;
@@ -260,6 +261,7 @@ fn identity(pid: u32, header: &Header) -> Identity {
             .unwrap_or(b'S'),
         name: read("comm").trim_ascii_end().to_vec(),
         arguments: arguments.trim_ascii_end().to_vec(),
+        signal: 0,
     }
 }
 
@@ -343,6 +345,7 @@ fn completed_notes(
     let mut notes = opened.core.renumbered(&number);
     let identity = Identity {
         pid,
+        signal: opened.core.signal(),
         ..Identity::default()
     };
     for thread in threads.iter().filter(|thread| !runs(thread)) {

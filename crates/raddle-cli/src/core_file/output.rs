@@ -2,19 +2,23 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
+
 use crate::failure::Failure;
 
-/// A file that is being written. It is removed unless it is kept.
+/// A file that is being written. It has no name until it is kept, so that nothing is left if this
+/// process is killed; where the file system can't do that, it is removed unless it is kept.
 pub(super) struct Output {
     file: File,
-    /// Where it is written.
-    path: PathBuf,
+    /// Its name meanwhile, if it has one.
+    path: Option<PathBuf>,
     /// Where it goes when it is whole.
     goal: PathBuf,
-    is_kept: bool,
+    replaces: bool,
 }
 
 impl Output {
@@ -31,15 +35,9 @@ impl Output {
             };
             return Err(Failure::input(format!("{} exists", goal.display()), cure));
         }
-        let path = match exists {
-            Ok(_) => beside(goal),
-            Err(_) => goal.to_owned(),
-        };
-        let mut options = OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        let file = options.open(&path).map_err(|error| {
+        let (file, path) = create(goal, exists.is_ok()).map_err(|error| {
             Failure::input(
-                format!("{} can't be created ({error})", path.display()),
+                format!("{} can't be created ({error})", goal.display()),
                 "give a name in a folder that this user may write to",
             )
         })?;
@@ -47,7 +45,7 @@ impl Output {
             file,
             path,
             goal: goal.to_owned(),
-            is_kept: false,
+            replaces: exists.is_ok(),
         })
     }
 
@@ -65,20 +63,57 @@ impl Output {
 
     /// The file is whole.
     pub(super) fn keep(mut self) -> Result<(), Failure> {
-        if self.path != self.goal {
-            fs::rename(&self.path, &self.goal).map_err(|error| self.failed(&error))?;
+        self.name().map_err(|error| self.failed(&error))
+    }
+
+    fn name(&mut self) -> io::Result<()> {
+        if self.path.is_none() {
+            let path = match self.replaces {
+                true => beside(&self.goal),
+                false => self.goal.clone(),
+            };
+            let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            linkat(CWD, own, CWD, &path, AtFlags::SYMLINK_FOLLOW)?;
+            self.path = Some(path);
         }
-        self.is_kept = true;
+        if let Some(path) = self.path.as_ref().filter(|path| **path != self.goal) {
+            fs::rename(path, &self.goal)?;
+        }
+        self.path = None;
         Ok(())
     }
 }
 
 impl Drop for Output {
     fn drop(&mut self) {
-        if !self.is_kept {
-            let _ = fs::remove_file(&self.path);
+        if let Some(path) = &self.path {
+            let _ = fs::remove_file(path);
         }
     }
+}
+
+/// Creates the file without a name, else with one.
+fn create(goal: &Path, replaces: bool) -> io::Result<(File, Option<PathBuf>)> {
+    const MODE: u32 = 0o600;
+    let folder = match goal.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    if let Ok(file) = rustix::fs::open(folder, flags, Mode::from_raw_mode(MODE)) {
+        return Ok((file.into(), None));
+    }
+    let path = match replaces {
+        true => beside(goal),
+        false => goal.to_owned(),
+    };
+    let mut options = OpenOptions::new();
+    let file = options
+        .write(true)
+        .create_new(true)
+        .mode(MODE)
+        .open(&path)?;
+    Ok((file, Some(path)))
 }
 
 /// Returns a name in the same folder.
@@ -105,10 +140,10 @@ mod tests {
     fn a_file_that_is_not_kept_is_removed() {
         let folder = folder("removed");
         let goal = folder.join("core");
-        let output = Output::create(&goal, false).unwrap();
+        drop(Output::create(&goal, false).unwrap());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        Output::create(&goal, false).unwrap().keep().unwrap();
         assert_eq!(fs::metadata(&goal).unwrap().mode() & 0o777, 0o600);
-        drop(output);
-        assert!(!goal.exists());
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -15,7 +15,8 @@ use std::path::Path;
 use super::format::{
     CORE, EM_X86_64, ET_CORE, HEADER_BYTES, INFO_PID, NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS,
     NT_SNAPSHOT, NoteWriter, PAGE, PN_XNUM, PROGRAM_HEADER_BYTES, PT_LOAD, PT_NOTE, RADDLE,
-    SECTION_HEADER_BYTES, STATUS_BYTES, STATUS_REGISTERS, STATUS_TID, Segment, next_note, put,
+    SECTION_HEADER_BYTES, STATUS_BYTES, STATUS_REGISTERS, STATUS_SIGNAL, STATUS_TID, Segment,
+    next_note, put,
 };
 use crate::kernel::{StoppedThreads, UserRegisters};
 use crate::memory::Memory;
@@ -90,6 +91,7 @@ pub struct CoreFile {
     mapped: Vec<Mapped>,
     threads: Vec<(u32, UserRegisters)>,
     pid: u32,
+    signal: u16,
     vdso: Option<u64>,
     snapshot: Option<Vec<u8>>,
     /// How many bytes the file is too short.
@@ -128,6 +130,7 @@ impl CoreFile {
             mapped: Vec::new(),
             threads: Vec::new(),
             pid: 0,
+            signal: 0,
             vdso: None,
             snapshot: None,
             missing: end.unwrap_or(0).saturating_sub(bytes),
@@ -147,7 +150,10 @@ impl CoreFile {
         let mut rest = notes;
         while let Some(note) = next_note(&mut rest) {
             match (note.name, note.kind) {
-                (CORE, NT_PRSTATUS) => self.threads.extend(parse_status(note.content)),
+                (CORE, NT_PRSTATUS) => {
+                    self.threads.extend(parse_status(note.content));
+                    self.signal = short(note.content, STATUS_SIGNAL).unwrap_or(0);
+                }
                 (CORE, NT_PRPSINFO) => self.pid = half(note.content, INFO_PID).unwrap_or(0),
                 (CORE, NT_FILE) => self.mapped = parse_files(note.content).unwrap_or_default(),
                 (CORE, NT_AUXV) => self.vdso = parse_vdso(note.content),
@@ -169,6 +175,11 @@ impl CoreFile {
     /// Returns the process's number.
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Returns the signal that ended the process, or 0.
+    pub fn signal(&self) -> u16 {
+        self.signal
     }
 
     /// Returns the numbers of the threads that have registers, the first one first.

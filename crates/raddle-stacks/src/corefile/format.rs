@@ -30,7 +30,8 @@ pub(super) const NT_SNAPSHOT: u32 = 1;
 
 /// Bytes of `elf_prstatus`.
 pub(super) const STATUS_BYTES: usize = 336;
-/// Where that has the thread's number, and its registers.
+/// Where that has the signal, the thread's number, and its registers.
+pub(super) const STATUS_SIGNAL: usize = 12;
 pub(super) const STATUS_TID: usize = 32;
 pub(super) const STATUS_REGISTERS: usize = 112;
 /// Bytes of `elf_prpsinfo`.
@@ -126,6 +127,8 @@ pub struct Identity {
     pub state: u8,
     pub name: Vec<u8>,
     pub arguments: Vec<u8>,
+    /// The signal that ended it, or 0. Debuggers take it from any thread.
+    pub signal: u16,
 }
 
 /// A thread for its notes.
@@ -206,6 +209,8 @@ impl NoteWriter {
     /// are dead at the call that it waits in, and zero here.
     pub fn thread(&mut self, identity: &Identity, thread: &ThreadNote) {
         let mut status = [0; STATUS_BYTES];
+        put(&mut status, 0, &u32::from(identity.signal).to_le_bytes());
+        put(&mut status, STATUS_SIGNAL, &identity.signal.to_le_bytes());
         let ids = [
             thread.tid,
             identity.parent,

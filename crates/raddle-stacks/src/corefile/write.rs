@@ -1,5 +1,5 @@
-//! A core file that grows: header, table of segments, memory, and the notes at the end, whose size
-//! is known last. Pages of zeroes are holes.
+//! A core file that grows: header, table of segments, room for the notes, memory. The notes are
+//! written last, and stand first, so that a file that is cut off has them. Pages of zeroes are holes.
 
 use std::fs::File;
 use std::io;
@@ -33,6 +33,8 @@ pub struct CoreWriter<'a> {
     /// One for each region, by its addresses.
     segments: Vec<Segment>,
     are_anonymous: Vec<bool>,
+    /// The room for the notes, in the file.
+    notes: Range<u64>,
     /// Where the memory ends in the file.
     end: u64,
     buffer: Vec<u8>,
@@ -40,10 +42,21 @@ pub struct CoreWriter<'a> {
 }
 
 impl<'a> CoreWriter<'a> {
-    /// Lays the file out. Nothing is written yet.
-    pub fn new(file: &'a File, memory: &'a dyn Memory, regions: &[Region]) -> CoreWriter<'a> {
+    /// Lays the file out, with room for about so many notes of threads. Nothing is written yet.
+    pub fn new(
+        file: &'a File,
+        memory: &'a dyn Memory,
+        regions: &[Region],
+        threads: u64,
+    ) -> CoreWriter<'a> {
+        /// Bytes of a thread's notes, and of those that aren't a thread's. Unused room is a hole.
+        const THREAD_BYTES: u64 = 1200;
+        const OTHER_BYTES: u64 = 4 << 20;
         let headers = (regions.len() as u64 + 1) * PROGRAM_HEADER_BYTES;
-        let mut end = (HEADER_BYTES + headers + SECTION_HEADER_BYTES).next_multiple_of(PAGE);
+        let from = (HEADER_BYTES + headers + SECTION_HEADER_BYTES).next_multiple_of(PAGE);
+        let room = threads.saturating_mul(THREAD_BYTES).next_multiple_of(PAGE);
+        let notes = from..from + room + OTHER_BYTES;
+        let mut end = notes.end;
         let segments = regions.iter().map(|region| {
             let offset = end;
             end += region.dumped;
@@ -60,6 +73,7 @@ impl<'a> CoreWriter<'a> {
             memory,
             segments: segments.collect(),
             are_anonymous: regions.iter().map(|region| region.is_anonymous).collect(),
+            notes,
             end,
             buffer: vec![0; PIECE as usize],
             copied: Copied::default(),
@@ -145,11 +159,16 @@ impl<'a> CoreWriter<'a> {
     /// # Errors
     /// Those of the file.
     pub fn finish(self, notes: &NoteWriter) -> io::Result<u64> {
-        let mut segments = vec![note_segment(self.end, notes)];
+        let size = notes.bytes.len() as u64;
+        let fits = size <= self.notes.end - self.notes.start;
+        let (at, bytes) = match fits {
+            true => (self.notes.start, self.end),
+            false => (self.end, self.end + size),
+        };
+        let mut segments = vec![note_segment(at, notes)];
         segments.extend(self.segments);
-        self.file.write_all_at(&notes.bytes, self.end)?;
+        self.file.write_all_at(&notes.bytes, at)?;
         write_headers(self.file, &segments, HEADER_BYTES)?;
-        let bytes = self.end + notes.bytes.len() as u64;
         self.file.set_len(bytes)?;
         Ok(bytes)
     }
