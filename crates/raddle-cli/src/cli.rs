@@ -4,6 +4,7 @@
 mod bench;
 mod core_file;
 mod dump;
+mod gdb;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use crate::run::policy::{Part, Policy, Share};
 pub(crate) use bench::{BenchArguments, BenchCommand, Group, ServersArguments};
 pub(crate) use core_file::CoreArguments;
 pub(crate) use dump::StackArguments;
+pub(crate) use gdb::GdbArguments;
 
 pub(crate) const CARRIERS_MAX: u16 = settings::CARRIERS_MAX as u16;
 pub(crate) use raddle_inspect::settings::{
@@ -59,6 +61,7 @@ pub(crate) enum Command {
     Doctor(DoctorArguments),
     Dump(DumpArguments),
     Core(CoreArguments),
+    Gdb(GdbArguments),
     Ctl(CtlArguments),
     Bench(BenchArguments),
     Completions(CompletionsArguments),
