@@ -5,6 +5,9 @@
 # presents it as the caller of the kernel thread's innermost frame: no register is changed, so
 # nothing has to be restored before the program goes on.
 #
+# Steps of gdb's follow a kernel thread; `raddle next` and `raddle finish` follow a green thread, by
+# breakpoints with a condition.
+#
 # Rejected: to write the parked thread's registers into the kernel thread, and back before it goes
 # on. A debugger that is killed meanwhile, or a signal that makes the thread run, destroys both.
 #
@@ -54,14 +57,23 @@ def half(address):
     return struct.unpack("<I", read(address, 4))[0]
 
 
+def symbol(name):
+    """The address of a symbol, whichever language the selected frame has."""
+    language = gdb.parameter("language")
+    gdb.execute("set language c", to_string=True)
+    try:
+        return int(gdb.parse_and_eval("(unsigned long)&" + name))
+    except gdb.error:
+        raise gdb.GdbError("this program does not run under raddle") from None
+    finally:
+        gdb.execute("set language " + language, to_string=True)
+
+
 class Layout:
     """Where the tables are."""
 
     def __init__(self):
-        try:
-            address = int(gdb.parse_and_eval("(unsigned long)&raddle_layout"))
-        except gdb.error:
-            raise gdb.GdbError("this program does not run under raddle") from None
+        address = symbol("raddle_layout")
         fields = LAYOUT.unpack(read(address, LAYOUT.size))
         if fields[0] != MAGIC or fields[1] not in (0, VERSION):
             raise gdb.GdbError("the program runs under another version of raddle")
@@ -350,6 +362,26 @@ class Thread(gdb.Command):
         gdb.execute("frame", from_tty)
 
 
+class Frame(gdb.Command):
+    """Selects the innermost frame of a function in the selected green thread: raddle frame FUNCTION.
+
+    gdb's own frame command also finds the innermost frame of the kernel thread, which stands below
+    those of a parked thread and isn't the thread's."""
+
+    def __init__(self):
+        super().__init__("raddle frame", gdb.COMMAND_STACK)
+
+    def invoke(self, argument, from_tty):
+        name = argument.strip()
+        frame = gdb.newest_frame() if PARKED.green is None else PARKED.shown()
+        while frame is not None and frame.name() != name:
+            frame = frame.older()
+        if frame is None:
+            raise gdb.GdbError("no frame of %s" % (name or "no function"))
+        frame.select()
+        gdb.execute("frame", from_tty)
+
+
 class Backtrace(gdb.Command):
     """Shows the stack of a green thread, or of all: raddle bt [all|TID|NAME]."""
 
@@ -382,6 +414,47 @@ class Apply(gdb.Command):
         each(layout, wanted, command, from_tty)
 
 
+def caller(frame):
+    """The frame to which a frame returns."""
+    outer = frame.older()
+    while frame.type() == gdb.INLINE_FRAME and outer is not None:
+        frame, outer = outer, outer.older()
+    while outer is not None and outer.type() == gdb.INLINE_FRAME:
+        outer = outer.older()
+    return outer
+
+
+def selected_frame():
+    """The selected frame, which must be the green thread's."""
+    frame = gdb.selected_frame()
+    if PARKED.green is not None and frame.level() < PARKED.innermost().level():
+        raise gdb.GdbError("this frame is the kernel thread's; see help raddle frame")
+    return frame
+
+
+def run_until(layout, places, stack):
+    """Lets the program go on until the selected green thread is at one of these addresses, on
+    whichever carrier that is: in the call that returns to this stack pointer, or behind it."""
+    tid = PARKED.green.tid if PARKED.green is not None else here(layout)
+    if tid == 0:
+        raise gdb.GdbError("no green thread is selected")
+    points = []
+    for address in places:
+        point = gdb.Breakpoint("*%#x" % address, internal=True)
+        point.silent = True
+        point.condition = "$_raddle_at(%d, %d) == 1" % (tid, stack)
+        points.append(point)
+    PARKED.leave()
+    try:
+        gdb.execute("continue")
+    finally:
+        for point in points:
+            if point.is_valid():
+                point.delete()
+    if gdb.selected_thread() is not None:
+        gdb.execute("frame")
+
+
 class Finish(gdb.Command):
     """Lets the program go on until the selected frame of a green thread returns, on whichever
     carrier that is: raddle finish."""
@@ -391,18 +464,65 @@ class Finish(gdb.Command):
 
     def invoke(self, argument, from_tty):
         layout = Layout()
-        tid = PARKED.green.tid if PARKED.green is not None else here(layout)
-        outer = gdb.selected_frame().older()
-        while outer is not None and outer.type() == gdb.INLINE_FRAME:
-            outer = outer.older()
-        if outer is None or tid == 0:
+        outer = caller(selected_frame())
+        if outer is None:
             raise gdb.GdbError("this frame has no caller")
-        place = "*%#x" % outer.pc()
-        stack = int(outer.read_register("rsp"))
-        condition = "$_raddle_thread() == %d && (unsigned long)$rsp >= %#x" % (tid, stack)
-        gdb.execute("tbreak %s if %s" % (place, condition), from_tty)
+        run_until(layout, [outer.pc()], int(outer.read_register("rsp")))
+
+
+class Next(gdb.Command):
+    """Lets the program go on until a green thread is at another line of the selected function, or
+    has left it, on whichever carrier that is: raddle next.
+
+    gdb's own next follows a kernel thread. A green thread that waits may go on on another one."""
+
+    def __init__(self):
+        super().__init__("raddle next", gdb.COMMAND_RUNNING)
+
+    def invoke(self, argument, from_tty):
+        layout = Layout()
+        frame = selected_frame()
+        function = frame.function()
+        line = frame.find_sal()
+        if function is None or line.symtab is None:
+            raise gdb.GdbError("this function has no lines")
+        block = frame.block()
+        while block.function is None:
+            block = block.superblock
+        table = line.symtab.linetable()
+        inside = range(block.start, block.end)
+        others = {it.pc for it in table if it.pc in inside and it.line not in (0, line.line)}
+        outer = caller(frame)
+        if outer is None:
+            raise gdb.GdbError("this frame has no caller")
+        run_until(layout, sorted(others | {outer.pc()}), int(outer.read_register("rsp")))
+
+
+class ApplyAll(gdb.Command):
+    """Executes a command for all threads: those that gdb knows, and parked green threads.
+
+    Usage: thread apply all [FLAG]... COMMAND"""
+
+    def __init__(self):
+        super().__init__("thread apply all", gdb.COMMAND_RUNNING)
+
+    def invoke(self, argument, from_tty):
+        known = gdb.selected_inferior().threads()
+        numbers = " ".join(str(it.num) for it in sorted(known, key=lambda it: -it.num))
+        if not numbers:
+            return
+        command = argument.split()
+        while command and command[0].startswith("-"):
+            command.pop(0)
         PARKED.leave()
-        gdb.execute("continue", from_tty)
+        gdb.execute("thread apply %s %s" % (numbers, argument), from_tty)
+        try:
+            layout = Layout()
+        except gdb.GdbError:
+            return
+        if not is_own_core():
+            parked = [it for it in threads(layout) if not it.is_running]
+            each(layout, parked, " ".join(command), from_tty)
 
 
 class Tid(gdb.Function):
@@ -414,6 +534,25 @@ class Tid(gdb.Function):
     def invoke(self):
         try:
             return PARKED.green.tid if PARKED.green is not None else here(Layout())
+        except (gdb.error, gdb.GdbError):
+            return 0
+
+
+class At(gdb.Function):
+    """1 if the selected thread is this green thread, and its innermost frame is at this stack
+    pointer or returns to it."""
+
+    def __init__(self):
+        super().__init__("_raddle_at")
+
+    def invoke(self, tid, stack):
+        try:
+            if here(Layout()) != int(tid):
+                return 0
+            frame = gdb.newest_frame()
+            outer = caller(frame)
+            places = [it.read_register("rsp") for it in (frame, outer) if it is not None]
+            return int(any(int(place) == int(stack) for place in places))
         except (gdb.error, gdb.GdbError):
             return 0
 
@@ -455,7 +594,7 @@ def names():
 
 register_unwinder(None, PARKED, replace=True)
 gdb.frame_filters["raddle"] = Hidden()
-for command in (Raddle, Threads, Thread, Backtrace, Apply, Finish, Tid, Name):
+for command in (Raddle, Threads, Thread, Frame, Backtrace, Apply, Finish, Next, ApplyAll, At, Tid, Name):
     command()
 gdb.events.cont.connect(lambda event: PARKED.leave())
 gdb.events.stop.connect(lambda event: PARKED.leave())
