@@ -28,7 +28,7 @@ use crate::dump::{connect, understand};
 use crate::failure::{Failure, say};
 use output::Output;
 
-/// Set in the number of a kernel thread whose own number a green thread has.
+/// Set in the number of a kernel thread if a green thread has the same one.
 const APART: u32 = 1 << 30;
 
 pub(crate) fn run(arguments: &CoreArguments) -> Result<ExitCode> {

@@ -1,7 +1,7 @@
 //! Where the tables of a process are in its memory, and how their entries are laid out. It follows
 //! the carriers in the answer to a [`RequestKind::LAYOUT`](crate::RequestKind), so that the tool
-//! reads threads and stacks from outside, without help of the process. The preloaded library keeps a
-//! copy in its data, by the name `raddle_layout`, for readers of a core file and debuggers: its
+//! reads threads and stacks from outside, without help of the process. The preloaded library keeps
+//! a copy in its data, by the name `raddle_layout`, for readers of a core file and debuggers: its
 //! version is 0 until the program has made its second thread.
 //!
 //! A reader of a thread's slot must expect that the thread goes on meanwhile. A thread that is off

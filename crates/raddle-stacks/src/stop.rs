@@ -19,7 +19,7 @@ const FLOATS_MAX: usize = 1 << 14;
 /// How often new kernel threads are looked for.
 const ROUNDS: u32 = 16;
 
-/// A process whose kernel threads don't run.
+/// A process with kernel threads that don't run.
 pub struct StoppedProcess {
     held: Vec<Held>,
 }
@@ -141,8 +141,8 @@ fn request(kind: libc::c_uint, tid: libc::pid_t, at: usize, data: usize) -> io::
         at => without_provenance_mut::<libc::c_void>(at),
     };
     let data = std::ptr::with_exposed_provenance_mut::<libc::c_void>(data);
-    // SAFETY: none of the requests here reads or writes memory of this process, but GETREGSET,
-    // whose caller passes a live iovec and its room.
+    // SAFETY: none of the requests here reads or writes memory of this process, but GETREGSET:
+    // its caller passes a live iovec and its room.
     match unsafe { libc::ptrace(kind, tid, at, data) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),

@@ -262,16 +262,15 @@ class Hidden:
 
 
 def pick(layout, text):
-    """The thread with this id, or the only one with such a name."""
+    """The thread with this id, or those with such a name, or all."""
     everyone = threads(layout)
-    text = text.strip().lstrip("#")
-    if text.isdigit():
-        found = [it for it in everyone if it.tid == int(text)]
-    else:
-        found = [it for it in everyone if fnmatch.fnmatchcase(it.name, text)]
-    if len(found) != 1:
-        raise gdb.GdbError("%d green threads are %s" % (len(found), text))
-    return found[0]
+    if text == "all":
+        return everyone
+    text = text.lstrip("#")
+    found = [it for it in everyone if str(it.tid) == text or fnmatch.fnmatchcase(it.name, text)]
+    if not found:
+        raise gdb.GdbError("no green thread is %s" % text)
+    return found
 
 
 def kernel_thread(layout, green):
@@ -319,6 +318,20 @@ def each(layout, wanted, command, from_tty):
         selected.switch()
 
 
+def command(name, kind):
+    """Makes a command of a function, with its text as the help."""
+
+    def make(function):
+        def invoke(self, argument, from_tty):
+            function(argument.strip(), from_tty)
+
+        parts = {"__doc__": function.__doc__, "invoke": invoke}
+        type(function.__name__, (gdb.Command,), parts)(name, kind)
+        return function
+
+    return make
+
+
 class Raddle(gdb.Command):
     """Green threads: list, select and inspect them. `help raddle` lists the commands."""
 
@@ -326,92 +339,72 @@ class Raddle(gdb.Command):
         super().__init__("raddle", gdb.COMMAND_STACK, prefix=True)
 
 
-class Threads(gdb.Command):
+Raddle()
+
+
+@command("raddle threads", gdb.COMMAND_STACK)
+def on_threads(argument, from_tty):
     """Lists green threads: raddle threads [GLOB]."""
-
-    def __init__(self):
-        super().__init__("raddle threads", gdb.COMMAND_STACK)
-
-    def invoke(self, argument, from_tty):
-        layout = Layout()
-        glob = argument.strip() or "*"
-        current = PARKED.green.tid if PARKED.green is not None else here(layout)
-        for green in threads(layout):
-            if fnmatch.fnmatchcase(green.name, glob):
-                mark = "*" if green.tid == current else " "
-                print("%s %s" % (mark, green.title()))
+    layout = Layout()
+    glob = argument or "*"
+    current = PARKED.green.tid if PARKED.green is not None else here(layout)
+    for green in threads(layout):
+        if fnmatch.fnmatchcase(green.name, glob):
+            mark = "*" if green.tid == current else " "
+            print("%s %s" % (mark, green.title()))
 
 
-class Thread(gdb.Command):
+@command("raddle thread", gdb.COMMAND_STACK)
+def on_thread(argument, from_tty):
     """Selects a green thread by its id or name: raddle thread [TID|NAME].
 
     Frames, variables and registers are its own then. Without an argument the kernel thread is
     selected again, as when the program goes on."""
-
-    def __init__(self):
-        super().__init__("raddle thread", gdb.COMMAND_STACK)
-
-    def invoke(self, argument, from_tty):
-        PARKED.leave()
-        if not argument.strip():
-            return
-        layout = Layout()
-        green = pick(layout, argument)
-        select(layout, green)
-        print("[Green thread " + green.title() + "]")
-        gdb.execute("frame", from_tty)
+    PARKED.leave()
+    if not argument:
+        return
+    layout = Layout()
+    green, *others = pick(layout, argument)
+    if others:
+        raise gdb.GdbError("%d green threads are %s" % (1 + len(others), argument))
+    select(layout, green)
+    print("[Green thread " + green.title() + "]")
+    gdb.execute("frame", from_tty)
 
 
-class Frame(gdb.Command):
-    """Selects the innermost frame of a function in the selected green thread: raddle frame FUNCTION.
+@command("raddle frame", gdb.COMMAND_STACK)
+def on_frame(argument, from_tty):
+    """Selects a frame of the selected green thread, by its function: raddle frame FUNCTION.
 
     gdb's own frame command also finds the innermost frame of the kernel thread, which stands below
     those of a parked thread and isn't the thread's."""
-
-    def __init__(self):
-        super().__init__("raddle frame", gdb.COMMAND_STACK)
-
-    def invoke(self, argument, from_tty):
-        name = argument.strip()
-        frame = gdb.newest_frame() if PARKED.green is None else PARKED.shown()
-        while frame is not None and frame.name() != name:
-            frame = frame.older()
-        if frame is None:
-            raise gdb.GdbError("no frame of %s" % (name or "no function"))
-        frame.select()
-        gdb.execute("frame", from_tty)
+    frame = gdb.newest_frame() if PARKED.green is None else PARKED.shown()
+    while frame is not None and frame.name() != argument:
+        frame = frame.older()
+    if frame is None:
+        raise gdb.GdbError("no frame of %s" % (argument or "no function"))
+    frame.select()
+    gdb.execute("frame", from_tty)
 
 
-class Backtrace(gdb.Command):
-    """Shows the stack of a green thread, or of all: raddle bt [all|TID|NAME]."""
-
-    def __init__(self):
-        super().__init__("raddle bt", gdb.COMMAND_STACK)
-
-    def invoke(self, argument, from_tty):
-        layout = Layout()
-        what = argument.strip()
-        if what == "all":
-            each(layout, threads(layout), "bt", from_tty)
-        elif what:
-            each(layout, [pick(layout, what)], "bt", from_tty)
-        else:
-            gdb.execute("bt", from_tty)
+@command("raddle bt", gdb.COMMAND_STACK)
+def on_backtrace(argument, from_tty):
+    """Shows the stack of a green thread, or of all: raddle bt [all|TID|GLOB]."""
+    layout = Layout()
+    if argument:
+        each(layout, pick(layout, argument), "bt", from_tty)
+    else:
+        gdb.execute("bt", from_tty)
 
 
-class Apply(gdb.Command):
-    """Executes a command for green threads: raddle apply all|TID|NAME COMMAND."""
-
-    def __init__(self):
-        super().__init__("raddle apply", gdb.COMMAND_STACK)
-
-    def invoke(self, argument, from_tty):
-        which, _, command = argument.strip().partition(" ")
-        if not command:
-            raise gdb.GdbError("give a thread or all, and a command")
-        layout = Layout()
-        wanted = threads(layout) if which == "all" else [pick(layout, which)]
-        each(layout, wanted, command, from_tty)
+@command("raddle apply", gdb.COMMAND_STACK)
+def on_apply(argument, from_tty):
+    """Executes a command for green threads: raddle apply all|TID|GLOB COMMAND."""
+    which, _, line = argument.partition(" ")
+    if not line:
+        raise gdb.GdbError("give a thread or all, and a command")
+    layout = Layout()
+    each(layout, pick(layout, which), line, from_tty)
 
 
 def caller(frame):
@@ -455,74 +448,62 @@ def run_until(layout, places, stack):
         gdb.execute("frame")
 
 
-class Finish(gdb.Command):
+@command("raddle finish", gdb.COMMAND_RUNNING)
+def on_finish(argument, from_tty):
     """Lets the program go on until the selected frame of a green thread returns, on whichever
     carrier that is: raddle finish."""
-
-    def __init__(self):
-        super().__init__("raddle finish", gdb.COMMAND_RUNNING)
-
-    def invoke(self, argument, from_tty):
-        layout = Layout()
-        outer = caller(selected_frame())
-        if outer is None:
-            raise gdb.GdbError("this frame has no caller")
-        run_until(layout, [outer.pc()], int(outer.read_register("rsp")))
+    layout = Layout()
+    outer = caller(selected_frame())
+    if outer is None:
+        raise gdb.GdbError("this frame has no caller")
+    run_until(layout, [outer.pc()], int(outer.read_register("rsp")))
 
 
-class Next(gdb.Command):
+@command("raddle next", gdb.COMMAND_RUNNING)
+def on_next(argument, from_tty):
     """Lets the program go on until a green thread is at another line of the selected function, or
     has left it, on whichever carrier that is: raddle next.
 
     gdb's own next follows a kernel thread. A green thread that waits may go on on another one."""
-
-    def __init__(self):
-        super().__init__("raddle next", gdb.COMMAND_RUNNING)
-
-    def invoke(self, argument, from_tty):
-        layout = Layout()
-        frame = selected_frame()
-        function = frame.function()
-        line = frame.find_sal()
-        if function is None or line.symtab is None:
-            raise gdb.GdbError("this function has no lines")
-        block = frame.block()
-        while block.function is None:
-            block = block.superblock
-        table = line.symtab.linetable()
-        inside = range(block.start, block.end)
-        others = {it.pc for it in table if it.pc in inside and it.line not in (0, line.line)}
-        outer = caller(frame)
-        if outer is None:
-            raise gdb.GdbError("this frame has no caller")
-        run_until(layout, sorted(others | {outer.pc()}), int(outer.read_register("rsp")))
+    layout = Layout()
+    frame = selected_frame()
+    function = frame.function()
+    line = frame.find_sal()
+    if function is None or line.symtab is None:
+        raise gdb.GdbError("this function has no lines")
+    block = frame.block()
+    while block.function is None:
+        block = block.superblock
+    table = line.symtab.linetable()
+    inside = range(block.start, block.end)
+    others = {it.pc for it in table if it.pc in inside and it.line not in (0, line.line)}
+    outer = caller(frame)
+    if outer is None:
+        raise gdb.GdbError("this frame has no caller")
+    run_until(layout, sorted(others | {outer.pc()}), int(outer.read_register("rsp")))
 
 
-class ApplyAll(gdb.Command):
+@command("thread apply all", gdb.COMMAND_RUNNING)
+def on_apply_all(argument, from_tty):
     """Executes a command for all threads: those that gdb knows, and parked green threads.
 
     Usage: thread apply all [FLAG]... COMMAND"""
-
-    def __init__(self):
-        super().__init__("thread apply all", gdb.COMMAND_RUNNING)
-
-    def invoke(self, argument, from_tty):
-        known = gdb.selected_inferior().threads()
-        numbers = " ".join(str(it.num) for it in sorted(known, key=lambda it: -it.num))
-        if not numbers:
-            return
-        command = argument.split()
-        while command and command[0].startswith("-"):
-            command.pop(0)
-        PARKED.leave()
-        gdb.execute("thread apply %s %s" % (numbers, argument), from_tty)
-        try:
-            layout = Layout()
-        except gdb.GdbError:
-            return
-        if not is_own_core():
-            parked = [it for it in threads(layout) if not it.is_running]
-            each(layout, parked, " ".join(command), from_tty)
+    known = gdb.selected_inferior().threads()
+    numbers = " ".join(str(it.num) for it in sorted(known, key=lambda it: -it.num))
+    if not numbers:
+        return
+    command = argument.split()
+    while command and command[0].startswith("-"):
+        command.pop(0)
+    PARKED.leave()
+    gdb.execute("thread apply %s %s" % (numbers, argument), from_tty)
+    try:
+        layout = Layout()
+    except gdb.GdbError:
+        return
+    if not is_own_core():
+        parked = [it for it in threads(layout) if not it.is_running]
+        each(layout, parked, " ".join(command), from_tty)
 
 
 class Tid(gdb.Function):
@@ -594,8 +575,8 @@ def names():
 
 register_unwinder(None, PARKED, replace=True)
 gdb.frame_filters["raddle"] = Hidden()
-for command in (Raddle, Threads, Thread, Frame, Backtrace, Apply, Finish, Next, ApplyAll, At, Tid, Name):
-    command()
+for function in (At, Tid, Name):
+    function()
 gdb.events.cont.connect(lambda event: PARKED.leave())
 gdb.events.stop.connect(lambda event: PARKED.leave())
 # The runtime's own signals.

@@ -1,5 +1,6 @@
 //! A core file that grows: header, table of segments, room for the notes, memory. The notes are
-//! written last, and stand first, so that a file that is cut off has them. Pages of zeroes are holes.
+//! written last, and stand first, so that a file that is cut off has them. Pages of zeroes are
+//! holes.
 
 use std::fs::File;
 use std::io;
