@@ -14,6 +14,8 @@ use crate::table::Table;
 
 /// A part of the names of files with the runtime: the preloaded library, and a copy in memory.
 const NAME: &str = "raddle";
+/// The most bytes of data that are searched for the layout.
+const DATA_MAX: u64 = 64 << 20;
 /// The most carriers that are read.
 const CARRIERS_MAX: u32 = 1 << 12;
 
@@ -102,7 +104,7 @@ impl Tables {
 fn find(core: &CoreFile) -> Result<Layout, TablesError> {
     let mut other = TablesError::None;
     for range in core.data_of(NAME) {
-        let mut bytes = vec![0; (range.end - range.start) as usize];
+        let mut bytes = vec![0; (range.end - range.start).min(DATA_MAX) as usize];
         let got = core.read(range.start, &mut bytes);
         let words = bytes[..got].chunks_exact(8).enumerate();
         for (number, _) in words.filter(|(_, word)| **word == LAYOUT_MAGIC) {
