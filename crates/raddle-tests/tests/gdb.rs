@@ -27,9 +27,19 @@ fn gdb<S: AsRef<OsStr>>(commands: &[&str], rest: &[S]) -> Result<Output> {
     Ok(command.args(rest).output()?)
 }
 
+/// The output. gdb 13 sometimes reports its own stop of a kernel thread that has just begun; then
+/// all is done once more.
 fn gdb_text<S: AsRef<OsStr>>(commands: &[&str], rest: &[S]) -> Result<String> {
-    let output = gdb(commands, rest)?;
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    const TRIES: u32 = 4;
+    let mut text = String::new();
+    for _ in 0..TRIES {
+        let output = gdb(commands, rest)?;
+        text = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !text.contains("received signal SIGSTOP") {
+            break;
+        }
+    }
+    Ok(text)
 }
 
 /// Checks that the texts are in this order.
