@@ -67,14 +67,16 @@ fn of_process(arguments: &CoreArguments, pid: u32) -> Result<ExitCode> {
         .probe(layout.used)
         .map_err(|refusal| unreadable(pid, refusal))?;
     let output = Output::create(&arguments.output, arguments.force)?;
-    let stopped = match arguments.stop {
-        true => Some(StoppedProcess::stop(pid).map_err(|error| {
-            Failure::input(
-                format!("process {pid} can't be stopped ({error})"),
-                "see whether a debugger has it, or leave --stop out",
-            )
-        })?),
-        false => None,
+    let cannot_stop = |error| {
+        Failure::input(
+            format!("process {pid} can't be stopped ({error})"),
+            "see whether a debugger has it, or leave --stop out",
+        )
+    };
+    let stopped = if arguments.stop {
+        Some(StoppedProcess::stop(pid).map_err(cannot_stop)?)
+    } else {
+        None
     };
     let mappings = |error| {
         Failure::input(
@@ -91,9 +93,10 @@ fn of_process(arguments: &CoreArguments, pid: u32) -> Result<ExitCode> {
         modules: Modules::of(pid).map_err(mappings)?,
         stopped,
     };
-    let how = match arguments.stop {
-        true => "read from outside while it was stopped",
-        false => "read from outside while it went on",
+    let how = if arguments.stop {
+        "read from outside while it was stopped"
+    } else {
+        "read from outside while it went on"
     };
     let outcome = write_process(&source, &output)?;
     source
@@ -224,9 +227,10 @@ fn add_thread(notes: &mut NoteWriter, identity: &Identity, thread: &ThreadRegist
 
 /// Returns a number that no green thread has.
 fn apart(kernel_tid: u32, green: &HashSet<u32>) -> u32 {
-    match green.contains(&kernel_tid) {
-        true => kernel_tid | APART,
-        false => kernel_tid,
+    if green.contains(&kernel_tid) {
+        kernel_tid | APART
+    } else {
+        kernel_tid
     }
 }
 

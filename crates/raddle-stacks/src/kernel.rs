@@ -46,6 +46,7 @@ pub(crate) struct Wait {
 
 /// What a kernel thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time is looked at")]
 pub(crate) enum Doing {
     Runs,
     Waits(Wait),

@@ -76,10 +76,7 @@ impl StoppedProcess {
         self.held.push(Held {
             tid,
             own_tid: own_number(&format!("/proc/{pid}/task/{tid}")).unwrap_or(tid as u32),
-            signal: match is_event {
-                true => 0,
-                false => libc::WSTOPSIG(status),
-            },
+            signal: if is_event { 0 } else { libc::WSTOPSIG(status) },
         });
         Ok(())
     }

@@ -4,10 +4,12 @@
 use std::time::{Duration, Instant};
 
 use raddle_inspect::{
-    CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, NO_CARRIER, ThreadOffsets, ThreadRecord,
+    CarrierOffsets, CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, NO_CARRIER, ThreadOffsets,
+    ThreadRecord,
 };
 use raddle_stacks::{
     FRAMES_MAX, Kind, Memory, Modules, ProcessMemory, Stacks, Symbols, Target, capture,
+    read_registers,
 };
 
 /// A generator of random numbers (xorshift64*).
@@ -70,6 +72,11 @@ fn layout(code: CodePlaces) -> Layout {
         carrier_kernel_tid: 4,
         ready_flags: 3,
         save_area_bytes: SAVE_AREA_BYTES,
+        started: 0,
+        carriers: 0,
+        carrier_count: 0,
+        thread_fs: 144,
+        carrier: CarrierOffsets::default(),
         code,
         thread: ThreadOffsets {
             tid,
@@ -119,8 +126,12 @@ fn run(memory: &dyn Memory, layout: &Layout, modules: &Modules) -> Option<Stacks
         carriers: &[],
         modules,
         started_ns: 0,
+        stopped: None,
     };
-    capture(&target, &|_: &ThreadRecord| true)
+    let copied = read_registers(&target, &mut |_| Ok(()));
+    let stacks = capture(&target, &|_: &ThreadRecord| true);
+    assert_eq!(copied.unwrap().is_some(), stacks.is_some());
+    stacks
 }
 
 /// Words that lead somewhere: into code, into the stacks, nowhere.

@@ -29,9 +29,10 @@ impl Output {
         if let Ok(found) = &exists
             && !(force && found.is_file())
         {
-            let cure = match found.is_file() {
-                true => "give another name, or --force to replace it",
-                false => "give another name: only a regular file is replaced",
+            let cure = if found.is_file() {
+                "give another name, or --force to replace it"
+            } else {
+                "give another name: only a regular file is replaced"
             };
             return Err(Failure::input(format!("{} exists", goal.display()), cure));
         }
@@ -68,9 +69,10 @@ impl Output {
 
     fn name(&mut self) -> io::Result<()> {
         if self.path.is_none() {
-            let path = match self.replaces {
-                true => beside(&self.goal),
-                false => self.goal.clone(),
+            let path = if self.replaces {
+                beside(&self.goal)
+            } else {
+                self.goal.clone()
             };
             let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
             linkat(CWD, own, CWD, &path, AtFlags::SYMLINK_FOLLOW)?;
@@ -103,9 +105,10 @@ fn create(goal: &Path, replaces: bool) -> io::Result<(File, Option<PathBuf>)> {
     if let Ok(file) = rustix::fs::open(folder, flags, Mode::from_raw_mode(MODE)) {
         return Ok((file.into(), None));
     }
-    let path = match replaces {
-        true => beside(goal),
-        false => goal.to_owned(),
+    let path = if replaces {
+        beside(goal)
+    } else {
+        goal.to_owned()
     };
     let mut options = OpenOptions::new();
     let file = options

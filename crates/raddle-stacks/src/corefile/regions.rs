@@ -143,9 +143,12 @@ impl Mapping {
             return None;
         }
         let has_file = self.path.starts_with(b"/");
-        let right = |place: usize, letter, flag| match self.rights[place] == letter {
-            true => flag,
-            false => 0,
+        let right = |place: usize, letter, flag| {
+            if self.rights[place] == letter {
+                flag
+            } else {
+                0
+            }
         };
         let flags = right(0, b'r', 4) | right(1, b'w', 2) | right(2, b'x', 1);
         let size = self.range.end - self.range.start;
@@ -188,10 +191,11 @@ impl Mapping {
                 is_changed || is_lost || is_wanted(FILE_PRIVATE)
             }
         };
-        match is_whole {
-            true => size,
-            false if has_file && self.offset == 0 && is_wanted(ELF_HEADERS) => size.min(PAGE),
-            false => 0,
+        let has_header = has_file && self.offset == 0 && is_wanted(ELF_HEADERS);
+        match (is_whole, has_header) {
+            (true, _) => size,
+            (false, true) => size.min(PAGE),
+            (false, false) => 0,
         }
     }
 }
