@@ -27,8 +27,8 @@ fn gdb<S: AsRef<OsStr>>(commands: &[&str], rest: &[S]) -> Result<Output> {
     Ok(command.args(rest).output()?)
 }
 
-/// The output. gdb 13 sometimes reports its own stop of a kernel thread that has just begun; then
-/// all is done once more.
+/// The output. gdb 13 was seen to report a SIGSTOP of a kernel thread at the start of a program on
+/// a busy machine; the cause isn't known. Then all is done once more.
 fn gdb_text<S: AsRef<OsStr>>(commands: &[&str], rest: &[S]) -> Result<String> {
     const TRIES: u32 = 4;
     let mut text = String::new();
