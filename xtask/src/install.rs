@@ -34,6 +34,9 @@ const PACKAGING: [(&str, &str); 3] = [
     ),
 ];
 
+/// Commands for green threads: gdb looks for them beside the library, by its name.
+const GDB_SCRIPT: &str = "crates/raddle-cli/src/gdb/raddle_gdb.py";
+
 const PROGRAM_MODE: u32 = 0o755;
 const DATA_MODE: u32 = 0o644;
 
@@ -55,6 +58,12 @@ pub(crate) fn run(workspace: &Workspace, prefix: &Path, destdir: &str) -> Result
     place(
         &preload,
         &folder.join("lib/raddle/libraddle_preload.so"),
+        DATA_MODE,
+    )?;
+    let script = read(&workspace.root.join(GDB_SCRIPT))?;
+    place(
+        &script,
+        &folder.join("lib/raddle/libraddle_preload.so-gdb.py"),
         DATA_MODE,
     )?;
     install_library(workspace, &c_library::build(workspace)?, &folder)?;

@@ -2,7 +2,9 @@
 //! twins come from here.
 
 mod bench;
+mod core_file;
 mod dump;
+mod gdb;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -19,7 +21,9 @@ use crate::failure::Failure;
 use crate::run::pattern::Pattern;
 use crate::run::policy::{Part, Policy, Share};
 pub(crate) use bench::{BenchArguments, BenchCommand, Group, ServersArguments};
+pub(crate) use core_file::CoreArguments;
 pub(crate) use dump::StackArguments;
+pub(crate) use gdb::GdbArguments;
 
 pub(crate) const CARRIERS_MAX: u16 = settings::CARRIERS_MAX as u16;
 pub(crate) use raddle_inspect::settings::{
@@ -56,6 +60,8 @@ pub(crate) enum Command {
     Run(RunArguments),
     Doctor(DoctorArguments),
     Dump(DumpArguments),
+    Core(CoreArguments),
+    Gdb(GdbArguments),
     Ctl(CtlArguments),
     Bench(BenchArguments),
     Completions(CompletionsArguments),
@@ -210,6 +216,7 @@ Examples:
   raddle dump 4242 --group --name 'worker*'
   raddle dump 4242 --cpu --interval 5 | head -20
   raddle dump 4242 --deadlocks
+  raddle dump --from core.4242
   raddle dump 4242 --json | jq '.threads[] | select(.state == \"waiting\") | .wait.kind'
 
 The process goes on while its stacks are read. A frame is marked as guessed where no unwind table
@@ -217,8 +224,12 @@ says how it was called. docs/observability.md has examples, and docs/dump.schema
 the JSON document.")]
 pub(crate) struct DumpArguments {
     /// The process, started by `raddle run`
-    #[arg(value_parser = parse_pid)]
-    pub pid: u32,
+    #[arg(value_parser = parse_pid, required_unless_present = "from")]
+    pub pid: Option<u32>,
+
+    /// Shows the threads of a core file, which the kernel or `raddle core` has written
+    #[arg(long, value_name = "CORE", conflicts_with_all = ["pid", "stats", "cpu"])]
+    pub from: Option<PathBuf>,
 
     /// Prints one JSON document instead of a table
     #[arg(long)]
@@ -235,7 +246,7 @@ pub(crate) struct DumpArguments {
 
     /// Shows waits that can't end: cycles, locks of threads that have ended, and a process in which
     /// all threads wait and nothing can wake one. Exit status 3 if there are any
-    #[arg(long, conflicts_with_all = ["stats", "cpu"])]
+    #[arg(long, conflicts_with_all = ["stats", "cpu", "from"])]
     pub deadlocks: bool,
 
     /// For how many seconds --cpu looks

@@ -3,14 +3,15 @@
 //! `raddle-inspect` has the protocol. Two things are not trusted: that the socket of a process
 //! belongs to that process (any process may bind a name), and that the bytes make sense.
 
-mod connect;
+pub(crate) mod connect;
 pub(crate) mod deadlocks;
 mod document;
-mod filter;
+pub(crate) mod filter;
+pub(crate) mod from_core;
 mod groups;
 mod lines;
 mod pins;
-mod process;
+pub(crate) mod process;
 pub(crate) mod stacks;
 mod symbols;
 mod unwind;
@@ -45,50 +46,61 @@ pub(crate) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
         names: chosen.name.clone(),
         states: chosen.state.iter().map(|state| state.code()).collect(),
     };
+    if let Some(path) = &arguments.from {
+        return from_core::show(arguments, path, &filter);
+    }
+    let pid = arguments.pid.unwrap_or_default();
     let has_stacks = !(chosen.no_stacks || arguments.stats || arguments.cpu);
     let taken = if has_stacks {
-        Some(stacks::take(arguments.pid, &filter)?)
+        Some(stacks::take(pid, &filter)?)
     } else {
         None
     };
     match taken {
-        Some(Ok(taken)) => show_stacks(arguments, taken),
+        Some(Ok(taken)) => {
+            show_stacks(pid, arguments, taken)?;
+            Ok(ExitCode::SUCCESS)
+        }
         Some(Err(missing)) => {
-            show_snapshot(arguments, &filter, Some(missing))?;
+            show_snapshot(pid, arguments, &filter, Some(missing))?;
             Ok(ExitCode::from(u8::from(chosen.stacks)))
         }
         None => {
-            show_snapshot(arguments, &filter, None)?;
+            show_snapshot(pid, arguments, &filter, None)?;
             Ok(ExitCode::SUCCESS)
         }
     }
 }
 
 /// Shows threads that were read from outside, with their stacks.
-fn show_stacks(arguments: &DumpArguments, taken: Taken) -> Result<ExitCode> {
-    let snapshot = understand(arguments.pid, &taken.snapshot)?;
-    filter::check(arguments.pid, &arguments.stacks.tid, &snapshot)?;
+fn show_stacks(pid: u32, arguments: &DumpArguments, taken: Taken) -> Result<()> {
+    let snapshot = understand(pid, &taken.snapshot)?;
+    filter::check(pid, &arguments.stacks.tid, &snapshot)?;
+    let is_process = arguments.from.is_none();
     let facts = Facts {
-        pid: arguments.pid,
+        pid,
         statistics: None,
         usage: None,
-        sitting: sitting(arguments.pid, &snapshot),
+        sitting: if is_process {
+            sitting(pid, &snapshot)
+        } else {
+            Vec::new()
+        },
         stacks: Some(&taken),
         missing: None,
         shown: Shown::of(&arguments.stacks),
         deadlocks: None,
     };
-    show(arguments.json, &facts, &snapshot)?;
-    Ok(ExitCode::SUCCESS)
+    show(arguments.json, &facts, &snapshot)
 }
 
 /// Shows what the process says of itself.
 fn show_snapshot(
+    pid: u32,
     arguments: &DumpArguments,
     filter: &Filter,
     missing: Option<String>,
 ) -> Result<()> {
-    let pid = arguments.pid;
     let kind = match (arguments.stats, arguments.cpu) {
         (true, _) => RequestKind::STATS,
         (_, true) => RequestKind::CPU,
@@ -306,7 +318,7 @@ fn says_share(pid: u32, header: &Header, number: u32, part: Allotment) -> Result
     Ok(ExitCode::SUCCESS)
 }
 
-fn understand(pid: u32, bytes: &[u8]) -> Result<Snapshot<'_>, Failure> {
+pub(crate) fn understand(pid: u32, bytes: &[u8]) -> Result<Snapshot<'_>, Failure> {
     Snapshot::parse(bytes).map_err(|error| {
         Failure::input(
             format!("the answer of process {pid} can't be understood, because {error}"),

@@ -6,9 +6,11 @@
 
 mod bench;
 mod cli;
+mod core_file;
 mod doctor;
 mod dump;
 mod failure;
+mod gdb;
 mod machine;
 mod pages;
 mod run;
@@ -36,6 +38,8 @@ fn execute() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments),
+        Command::Core(arguments) => core_file::run(&arguments),
+        Command::Gdb(arguments) => gdb::run(&arguments),
         Command::Ctl(arguments) => dump::control(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Completions(arguments) => pages::completions(&arguments),

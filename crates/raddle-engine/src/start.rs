@@ -2,6 +2,7 @@
 
 pub mod fork;
 
+use crate::inspect;
 use crate::kernel_threads::{descriptor, kthread};
 use crate::scheduling::{chaos, switch};
 use crate::state::carrier::Carrier;
@@ -44,6 +45,8 @@ impl Process {
         let used_ns = accounting::kernel_cpu_ns(0).unwrap_or(0);
         carrier.thread().cpu.reset(used_ns);
         self.first().start_policy();
+        // SAFETY: the caller is the only thread.
+        unsafe { inspect::layout::publish() };
         let started = 1 + u32::from(chaos::is_on());
         self.started.store(started, Ordering::Release);
         Ok(())

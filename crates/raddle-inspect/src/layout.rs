@@ -1,6 +1,8 @@
 //! Where the tables of a process are in its memory, and how their entries are laid out. It follows
 //! the carriers in the answer to a [`RequestKind::LAYOUT`](crate::RequestKind), so that the tool
-//! reads threads and stacks from outside, without help of the process.
+//! reads threads and stacks from outside, without help of the process. The preloaded library keeps
+//! a copy in its data, by the name `raddle_layout`, for readers of a core file and debuggers: its
+//! version is 0 until the program has made its second thread.
 //!
 //! A reader of a thread's slot must expect that the thread goes on meanwhile. A thread that is off
 //! its stack has `on_cpu` 0 and continues at `context`; before it continues, `on_cpu` becomes 1,
@@ -13,7 +15,7 @@ use crate::records::Wire;
 pub const LAYOUT_MAGIC: [u8; 8] = *b"RADDLE\0\x03";
 
 /// The version of the layout. A reader knows one version only: fields change with the runtime.
-pub const LAYOUT_VERSION: u32 = 2;
+pub const LAYOUT_VERSION: u32 = 3;
 
 /// Places in the process's memory: addresses, except where a field says otherwise.
 #[repr(C)]
@@ -35,7 +37,7 @@ pub struct Layout {
     pub slot_bytes: u64,
     /// A word with the number of slots that were ever used.
     pub used: u64,
-    /// The main thread's slot.
+    /// A word with the address of the main thread's slot.
     pub main: u64,
     /// The offset of a carrier's id in the carrier: four bytes.
     pub carrier_id: u64,
@@ -45,10 +47,37 @@ pub struct Layout {
     pub ready_flags: u64,
     /// Bytes of a save area, in which a preempted thread's context is.
     pub save_area_bytes: u64,
+    /// A word with the time when the engine started.
+    pub started: u64,
+    /// An array of pointers to carriers.
+    pub carriers: u64,
+    /// Four bytes with the number of those pointers.
+    pub carrier_count: u64,
+    /// The offset of the FS base in a slot: the thread block of the C library.
+    pub thread_fs: u64,
     /// Places in the runtime's code.
     pub code: CodePlaces,
     /// Offsets in a slot.
     pub thread: ThreadOffsets,
+    /// Further offsets in a carrier.
+    pub carrier: CarrierOffsets,
+}
+
+/// Offsets of fields in a carrier, in bytes. Fields have eight bytes unless noted.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CarrierOffsets {
+    /// The address of the slot of the thread that it runs, or null.
+    pub current: u32,
+    /// Four bytes: 0 while it runs a thread, 1 idle, 2 in the event pump, 3 ended.
+    pub state: u32,
+    /// Four bytes: not 0 while another carrier runs in its place.
+    pub handed_off: u32,
+    pub active: u32,
+    pub steal: u32,
+    pub steal_fail: u32,
+    pub preempt: u32,
+    pub park: u32,
 }
 
 /// Places in the runtime's code that tell where a thread is.
@@ -117,6 +146,8 @@ impl Layout {
     pub const CLAIM_WAITING: u32 = 1;
     /// Likewise, while it is queued for one futex.
     pub const CLAIM_QUEUED: u32 = 6;
+    /// The value of `state` of a carrier that has ended.
+    pub const CARRIER_ENDED: u32 = 3;
     /// The value of `life` in a free slot.
     pub const LIFE_FREE: u32 = 0;
     /// The value of `life` of a thread that ends.
@@ -144,7 +175,8 @@ unsafe impl Wire for Layout {}
 const _LAYOUT: () = {
     assert!(size_of::<CodePlaces>() == 5 * 8);
     assert!(size_of::<ThreadOffsets>() == 22 * 4);
-    assert!(size_of::<Layout>() == 8 + 2 * 4 + 10 * 8 + 5 * 8 + 22 * 4);
+    assert!(size_of::<CarrierOffsets>() == 8 * 4);
+    assert!(size_of::<Layout>() == 8 + 2 * 4 + 14 * 8 + 5 * 8 + 22 * 4 + 8 * 4);
 };
 
 #[cfg(test)]
@@ -167,6 +199,11 @@ mod tests {
             carrier_kernel_tid: 8,
             ready_flags: 3,
             save_area_bytes: 8,
+            started: 9,
+            carriers: 10,
+            carrier_count: 11,
+            thread_fs: 12,
+            carrier: CarrierOffsets::default(),
             code: CodePlaces::default(),
             thread: ThreadOffsets::default(),
         };

@@ -52,7 +52,7 @@ mod socket_name;
 
 pub use codes::{CarrierState, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
-pub use layout::{CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets};
+pub use layout::{CarrierOffsets, CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets};
 pub use pins::{PINS, PLACES, PinPlace, PinPlaces, PinRecord, Pins, STACK_WORDS};
 pub use records::{
     CarrierRecord, Delay, Header, MAGIC, NAME_BYTES, NO_CARRIER, PROOF_BYTES, PROOF_NAME,

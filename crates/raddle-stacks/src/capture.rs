@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use raddle_inspect::{CarrierRecord, Layout, ThreadRecord};
 
-use crate::kernel::{Doing, KernelThreads};
+use crate::kernel::{Doing, KernelThreads, StoppedThreads};
 use crate::memory::{Memory, Pages};
 use crate::modules::Modules;
 use crate::rules::{RBP, RBX, RIP, RSP, Registers};
@@ -32,7 +32,10 @@ pub enum Kind {
     InKernel(Option<u32>),
     /// On a carrier that executes the thread's code; the stack is that of one instant.
     Sampled,
-    /// Likewise, and without a sample: its stack changes too fast to be read.
+    /// On a carrier that doesn't run: the process was stopped, or the kernel has written its core.
+    Stopped,
+    /// On a carrier that executes the thread's code, without a sample: its stack changes too fast
+    /// to be read.
     Running,
     /// On a carrier of which the kernel doesn't tell what it does.
     Hidden,
@@ -52,6 +55,7 @@ impl Kind {
             Kind::Preempted => "preempted",
             Kind::New => "new",
             Kind::InKernel(_) => "kernel",
+            Kind::Stopped => "stopped",
             Kind::Sampled | Kind::Running => "running",
             Kind::Hidden => "hidden",
             Kind::Restless => "restless",
@@ -115,27 +119,14 @@ pub struct Target<'a> {
     pub modules: &'a Modules,
     /// When its engine started: no wait is older.
     pub started_ns: u64,
+    /// Its kernel threads, if they don't run.
+    pub stopped: Option<&'a StoppedThreads>,
 }
 
 /// Reads the threads that `is_wanted` picks, and their stacks; `None` if the layout makes no sense.
 pub fn capture(target: &Target<'_>, is_wanted: &dyn Fn(&ThreadRecord) -> bool) -> Option<Stacks> {
-    let mut table = Table::new(target)?;
-    let mut slots = Vec::new();
-    table.for_each(|slot| {
-        if is_wanted(&slot.record) {
-            slots.push(slot);
-        }
-    });
-    let mut camera = Camera {
-        target,
-        table,
-        kernel_threads: KernelThreads::of(target.pid),
-        sampler: Sampler::default(),
-        unwinder: Unwinder::new(target.memory, target.modules),
-        pages: Pages::new(target.memory),
-        numbers: HashMap::new(),
-        stacks: Vec::new(),
-    };
+    let mut camera = Camera::new(target)?;
+    let slots = camera.slots(is_wanted);
     let threads = slots.iter().map(|slot| camera.take(slot)).collect();
     Some(Stacks {
         threads,
@@ -144,18 +135,43 @@ pub fn capture(target: &Target<'_>, is_wanted: &dyn Fn(&ThreadRecord) -> bool) -
 }
 
 /// What the stacks of a process are read with.
-struct Camera<'a> {
-    target: &'a Target<'a>,
-    table: Table<'a>,
-    kernel_threads: KernelThreads,
+pub(crate) struct Camera<'a> {
+    pub(crate) target: &'a Target<'a>,
+    pub(crate) table: Table<'a>,
+    kernel_threads: KernelThreads<'a>,
     sampler: Sampler,
-    unwinder: Unwinder<'a>,
-    pages: Pages<'a>,
+    pub(crate) unwinder: Unwinder<'a>,
+    pub(crate) pages: Pages<'a>,
     numbers: HashMap<Stack, u32>,
     stacks: Vec<Stack>,
 }
 
-impl Camera<'_> {
+impl<'a> Camera<'a> {
+    /// `None` if the layout makes no sense.
+    pub(crate) fn new(target: &'a Target<'a>) -> Option<Camera<'a>> {
+        Some(Camera {
+            target,
+            table: Table::new(target)?,
+            sampler: Sampler::default(),
+            kernel_threads: KernelThreads::of(target.pid, target.stopped),
+            unwinder: Unwinder::new(target.memory, target.modules),
+            pages: Pages::new(target.memory),
+            numbers: HashMap::new(),
+            stacks: Vec::new(),
+        })
+    }
+
+    /// Returns the slots of the threads that `is_wanted` picks.
+    pub(crate) fn slots(&mut self, is_wanted: &dyn Fn(&ThreadRecord) -> bool) -> Vec<Slot> {
+        let mut slots = Vec::new();
+        self.table.for_each(|slot| {
+            if is_wanted(&slot.record) {
+                slots.push(slot);
+            }
+        });
+        slots
+    }
+
     fn take(&mut self, first: &Slot) -> Captured {
         let mut slot = *first;
         for _ in 0..TRIES {
@@ -211,8 +227,13 @@ impl Camera<'_> {
         number
     }
 
-    /// A thread that has left its carrier by a switch.
     fn off_carrier(&mut self, slot: &Slot) -> (Kind, Option<Stack>) {
+        let (kind, registers) = self.registers_off_carrier(slot);
+        (kind, registers.map(|registers| self.stack(registers)))
+    }
+
+    /// A thread that has left its carrier by a switch.
+    pub(crate) fn registers_off_carrier(&mut self, slot: &Slot) -> (Kind, Option<Registers>) {
         let area = slot.save_area
             ..slot
                 .save_area
@@ -225,7 +246,7 @@ impl Camera<'_> {
             () if slot.save_area != 0 && area.contains(&slot.context) => Kind::Preempted,
             () => Kind::Parked,
         };
-        (kind, Some(self.stack(registers)))
+        (kind, Some(registers))
     }
 
     fn stack(&mut self, registers: Registers) -> Stack {
@@ -268,30 +289,48 @@ impl Camera<'_> {
         Some((registers, false))
     }
 
-    /// A thread that is on a carrier: the kernel tells where, if that waits in the kernel.
     fn on_carrier(&mut self, slot: &Slot) -> (Kind, Option<Stack>) {
+        let Some((kernel_tid, before)) = self.carrier_of(slot) else {
+            return (Kind::Running, None);
+        };
+        if before == Doing::Runs {
+            return self.sampled(kernel_tid);
+        }
+        let (kind, registers) = self.registers_on_carrier(before);
+        let stack = registers.map(|registers| self.stack(registers));
+        match before {
+            Doing::Waits(_) if self.kernel_threads.look(kernel_tid, slot.record.tid) != before => {
+                self.sampled(kernel_tid)
+            }
+            _ => (kind, stack),
+        }
+    }
+
+    /// Returns the kernel thread below a thread, and what that does.
+    pub(crate) fn carrier_of(&self, slot: &Slot) -> Option<(u32, Doing)> {
         let own = slot
             .carrier
             .wrapping_add(self.target.layout.carrier_kernel_tid);
-        let Some(kernel_tid) = self.target.memory.half(own).filter(|&tid| tid != 0) else {
-            return (Kind::Running, None);
-        };
-        let before = self.kernel_threads.look(kernel_tid);
-        let wait = match before {
+        let kernel_tid = self.target.memory.half(own).filter(|&tid| tid != 0)?;
+        Some((
+            kernel_tid,
+            self.kernel_threads.look(kernel_tid, slot.record.tid),
+        ))
+    }
+
+    /// A thread that is on a carrier: the kernel tells where, if that waits in the kernel.
+    pub(crate) fn registers_on_carrier(&mut self, doing: Doing) -> (Kind, Option<Registers>) {
+        let wait = match doing {
             Doing::Waits(wait) => wait,
-            Doing::Runs => return self.sampled(kernel_tid),
+            Doing::Stopped(registers) => return (Kind::Stopped, Some(registers)),
+            Doing::Runs => return (Kind::Running, None),
             Doing::Unknown => return (Kind::Hidden, None),
         };
         let mut registers: Registers = Default::default();
         registers[RSP] = Some(wait.stack_pointer);
         registers[RIP] = Some(wait.instruction_pointer);
         registers[RBP] = self.entry_frame(wait.stack_pointer, wait.instruction_pointer);
-        let stack = self.stack(registers);
-        if self.kernel_threads.look(kernel_tid) == before {
-            (Kind::InKernel(wait.call), Some(stack))
-        } else {
-            self.sampled(kernel_tid)
-        }
+        (Kind::InKernel(wait.call), Some(registers))
     }
 
     /// A thread on a carrier that executes. The sample is the thread's, if it is on its carrier

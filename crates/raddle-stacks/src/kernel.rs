@@ -6,9 +6,33 @@ use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
+use crate::rules::{DWARF_OF_USER, REGISTERS, Registers};
+
+/// The registers of a kernel thread, in the order of `user_regs_struct`.
+pub type UserRegisters = [u64; 27];
+
+/// Threads that don't run.
+#[derive(Clone, Debug, Default)]
+pub struct StoppedThreads {
+    /// Registers of kernel threads, by their numbers in the process's own namespace.
+    pub registers: HashMap<u32, UserRegisters>,
+    /// True if a kernel thread has the number of the green thread that it runs.
+    pub are_green: bool,
+}
+
+impl StoppedThreads {
+    /// Returns the registers of the kernel thread that runs a green thread.
+    pub(crate) fn of(&self, kernel_tid: u32, tid: u32) -> Option<&UserRegisters> {
+        self.registers
+            .get(if self.are_green { &tid } else { &kernel_tid })
+    }
+}
+
 /// The kernel threads of a process.
-pub(crate) struct KernelThreads {
+pub(crate) struct KernelThreads<'a> {
     pid: u32,
+    /// All of them, if they are stopped, or the process is a core file.
+    stopped: Option<&'a StoppedThreads>,
     /// Their numbers here, by their numbers in the process's own namespace; empty if that is this
     /// process's, too.
     here: HashMap<u32, u32>,
@@ -25,18 +49,20 @@ pub(crate) struct Wait {
 
 /// What a kernel thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::large_enum_variant, reason = "one at a time is looked at")]
 pub(crate) enum Doing {
     Runs,
     Waits(Wait),
+    Stopped(Registers),
     /// The kernel doesn't say.
     Unknown,
 }
 
-impl KernelThreads {
-    pub(crate) fn of(pid: u32) -> KernelThreads {
+impl<'a> KernelThreads<'a> {
+    pub(crate) fn of(pid: u32, stopped: Option<&'a StoppedThreads>) -> KernelThreads<'a> {
         let mut here = HashMap::new();
         let folder = format!("/proc/{pid}");
-        if own_number(&folder).is_some_and(|own| own != pid) {
+        if stopped.is_none() && own_number(&folder).is_some_and(|own| own != pid) {
             let tasks = fs::read_dir(format!("{folder}/task")).into_iter().flatten();
             let tids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
             here.extend(tids.filter_map(|tid: u32| {
@@ -44,7 +70,7 @@ impl KernelThreads {
                 Some((own, tid))
             }));
         }
-        KernelThreads { pid, here }
+        KernelThreads { pid, stopped, here }
     }
 
     /// Returns the number here of a kernel thread, by its number in the process's own namespace.
@@ -52,8 +78,13 @@ impl KernelThreads {
         self.here.get(&own_tid).copied().unwrap_or(own_tid)
     }
 
-    /// Looks at a kernel thread, by its number in the process's own namespace.
-    pub(crate) fn look(&self, own_tid: u32) -> Doing {
+    /// Looks at a kernel thread, by its number in the process's own namespace. `green_tid` is the
+    /// thread that it runs.
+    pub(crate) fn look(&self, own_tid: u32, green_tid: u32) -> Doing {
+        if let Some(stopped) = self.stopped {
+            let registers = stopped.of(own_tid, green_tid).map(known);
+            return registers.map_or(Doing::Unknown, Doing::Stopped);
+        }
         let tid = self.here(own_tid);
         let line = fs::read_to_string(format!("/proc/{}/task/{tid}/syscall", self.pid));
         match line {
@@ -91,8 +122,17 @@ pub(crate) fn tasks_are_within(pid: u32, code: Range<u64>) -> bool {
     true
 }
 
+/// Returns registers by their DWARF numbers.
+fn known(user: &UserRegisters) -> Registers {
+    let mut registers = [None; REGISTERS];
+    for (register, place) in DWARF_OF_USER {
+        registers[register] = Some(user[place]);
+    }
+    registers
+}
+
 /// Returns the number in the innermost namespace.
-fn own_number(folder: &str) -> Option<u32> {
+pub(crate) fn own_number(folder: &str) -> Option<u32> {
     let status = fs::read_to_string(format!("{folder}/status")).ok()?;
     let line = status
         .lines()
@@ -143,11 +183,11 @@ mod tests {
     fn this_thread_reads_the_line() {
         // SAFETY: it has no argument and can't fail.
         let tid = unsafe { libc::gettid() }.unsigned_abs();
-        let threads = KernelThreads::of(std::process::id());
-        let Doing::Waits(wait) = threads.look(tid) else {
+        let threads = KernelThreads::of(std::process::id(), None);
+        let Doing::Waits(wait) = threads.look(tid, tid) else {
             panic!("it is in the call that reads this");
         };
         assert_eq!(wait.call, Some(libc::SYS_read as u32));
-        assert_eq!(threads.look(0), Doing::Unknown);
+        assert_eq!(threads.look(0, 0), Doing::Unknown);
     }
 }

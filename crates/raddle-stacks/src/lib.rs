@@ -9,6 +9,9 @@
 //! | `unwind` | the frames of a stack |
 //! | `kernel` | what the kernel says of kernel threads |
 //! | `sampler` | registers and stack of a kernel thread that executes |
+//! | [`corefile`] | core files: written, read, completed |
+//! | `registers` | the registers of all threads, for debuggers |
+//! | `stop` | a process that stands still for a moment |
 //! | `table` | the table of threads |
 //! | `capture` | the stacks of all threads, each one that the thread had |
 //! | `symbols` | names, lines, inlined functions |
@@ -20,21 +23,27 @@
 //! kept has a limit.
 
 mod capture;
+pub mod corefile;
 mod elf;
 mod kernel;
 pub mod locks;
 mod memory;
 mod modules;
 mod names;
+mod registers;
 mod rules;
 mod sampler;
+mod stop;
 mod symbols;
 mod table;
 mod unwind;
 
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture};
+pub use kernel::{StoppedThreads, UserRegisters};
 pub use memory::{Memory, ProcessMemory, Refusal};
 pub use modules::{Module, Modules};
 pub use names::{Function, SERVE_NAMES, serve_names};
+pub use registers::{ThreadRegisters, read_registers};
+pub use stop::StoppedProcess;
 pub use symbols::{Named, Symbols};
 pub use unwind::{End, FRAMES_MAX, Frame};

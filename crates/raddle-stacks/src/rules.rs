@@ -25,7 +25,7 @@ pub(crate) const RBX: usize = 3;
 pub(crate) const RBP: usize = 6;
 pub(crate) const RSP: usize = 7;
 pub(crate) const RIP: usize = 16;
-const REGISTERS: usize = 17;
+pub(crate) const REGISTERS: usize = 17;
 /// The registers that functions preserve: rbx, rbp, r12 to r15.
 const PRESERVED: [usize; 6] = [RBX, RBP, 12, 13, 14, 15];
 /// The most operations of an expression that are executed.
@@ -35,6 +35,27 @@ const ROWS_MAX: usize = 1 << 18;
 
 /// The registers of a frame, by their DWARF numbers, as far as they are known.
 pub(crate) type Registers = [Option<u64>; REGISTERS];
+
+/// DWARF numbers, and the places of the same registers in `user_regs_struct`.
+pub(crate) const DWARF_OF_USER: [(usize, usize); REGISTERS] = [
+    (0, 10), // rax
+    (1, 12), // rdx
+    (2, 11), // rcx
+    (3, 5),  // rbx
+    (4, 13), // rsi
+    (5, 14), // rdi
+    (6, 4),  // rbp
+    (7, 19), // rsp
+    (8, 9),  // r8 to r15
+    (9, 8),
+    (10, 7),
+    (11, 6),
+    (12, 3),
+    (13, 2),
+    (14, 1),
+    (15, 0),
+    (16, 16), // rip
+];
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 

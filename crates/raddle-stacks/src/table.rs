@@ -22,6 +22,8 @@ pub(crate) struct Table<'a> {
     memory: &'a dyn Memory,
     layout: &'a Layout,
     started_ns: u64,
+    /// The address of the main thread's slot.
+    main: u64,
     /// Carriers by their addresses, once they were asked for.
     carriers: HashMap<u64, u32>,
     /// By the threads that run there: since when these have their turns.
@@ -37,6 +39,8 @@ pub(crate) struct Slot {
     pub is_on_cpu: bool,
     pub context: u64,
     pub save_area: u64,
+    /// The FS base.
+    pub fs: u64,
     /// The address of the carrier that it is on or was on last, or 0.
     pub carrier: u64,
     /// The mutex that goes with the condition variable for which it waits, or 0.
@@ -86,12 +90,14 @@ impl<'a> Table<'a> {
         let makes_sense = layout.slot_bytes <= SLOT_BYTES_MAX
             && layout.slots_per_chunk != 0
             && slots <= SLOTS_MAX
+            && layout.thread_fs <= layout.slot_bytes.saturating_sub(8)
             && are_inside;
         let turn = |carrier: &CarrierRecord| (carrier.current_tid, carrier.turn_since_ns);
         makes_sense.then(|| Table {
             memory: target.memory,
             layout,
             started_ns: target.started_ns,
+            main: target.memory.word(layout.main).unwrap_or(0),
             carriers: HashMap::new(),
             turns: target.carriers.iter().map(turn).collect(),
         })
@@ -189,7 +195,7 @@ impl<'a> Table<'a> {
         if word(at.bound)? != 0 {
             flags = flags.union(ThreadFlags::BOUND);
         }
-        if address == self.layout.main {
+        if address == self.main {
             flags = flags.union(ThreadFlags::MAIN);
         }
         let engine = half(at.engine)?;
@@ -225,6 +231,7 @@ impl<'a> Table<'a> {
             is_on_cpu,
             context: word(at.context)?,
             save_area: word(at.save_area)?,
+            fs: word(self.layout.thread_fs as u32)?,
             carrier,
             wait_lock: if_waiting(word(at.wait_lock)?),
         })

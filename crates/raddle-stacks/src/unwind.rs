@@ -118,6 +118,24 @@ impl<'a> Unwinder<'a> {
         (frames, End::TooDeep)
     }
 
+    /// Returns the registers of the caller of code with these registers, if the tables say so, and
+    /// whether it was interrupted. `inside` is an address in the instruction that the code is at.
+    pub(crate) fn caller(
+        &mut self,
+        registers: &Registers,
+        inside: u64,
+        pages: &mut Pages<'_>,
+    ) -> Option<(Registers, bool)> {
+        let row = self.rules.at(inside, self.modules, self.memory)?;
+        if row.is_outermost {
+            return None;
+        }
+        let next = row.caller(registers, &mut |at| pages.word(at))?;
+        let is_interrupted = row.is_signal_frame;
+        let goes_on = self.goes_on(registers, &next, is_interrupted);
+        goes_on.then_some((next, is_interrupted))
+    }
+
     /// Returns true if these can be the caller's registers: in code, and further up on the same
     /// stack, unless a signal came in between: its handler may have another stack.
     fn goes_on(&self, registers: &Registers, next: &Registers, is_interrupted: bool) -> bool {

@@ -4,11 +4,13 @@
 use std::time::{Duration, Instant};
 
 use raddle_inspect::{
-    CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, NO_CARRIER, ThreadOffsets, ThreadRecord,
+    CarrierOffsets, CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, NO_CARRIER, ThreadOffsets,
+    ThreadRecord,
 };
 use raddle_stacks::locks::{Waits, Watch, confirmed, deadlocks, edges, wakers};
 use raddle_stacks::{
     FRAMES_MAX, Kind, Memory, Modules, ProcessMemory, Stacks, Symbols, Target, capture,
+    read_registers,
 };
 
 /// A generator of random numbers (xorshift64*).
@@ -71,6 +73,11 @@ fn layout(code: CodePlaces) -> Layout {
         carrier_kernel_tid: 4,
         ready_flags: 3,
         save_area_bytes: SAVE_AREA_BYTES,
+        started: 0,
+        carriers: 0,
+        carrier_count: 0,
+        thread_fs: 144,
+        carrier: CarrierOffsets::default(),
         code,
         thread: ThreadOffsets {
             tid,
@@ -122,8 +129,12 @@ fn run(memory: &dyn Memory, layout: &Layout, modules: &Modules) -> Option<Stacks
         carriers: &[],
         modules,
         started_ns: 0,
+        stopped: None,
     };
-    capture(&target, &|_: &ThreadRecord| true)
+    let copied = read_registers(&target, &mut |_| Ok(()));
+    let stacks = capture(&target, &|_: &ThreadRecord| true);
+    assert_eq!(copied.unwrap().is_some(), stacks.is_some());
+    stacks
 }
 
 /// Words that lead somewhere: into code, into the stacks, nowhere.
@@ -360,6 +371,7 @@ fn locks_of_random_words_are_read_to_an_end() {
             carriers: &[],
             modules: &modules,
             started_ns: 0,
+            stopped: None,
         };
         let stacks = capture(&target, &|_: &ThreadRecord| true).unwrap();
         let mut symbols = Symbols::new(&memory, &modules);

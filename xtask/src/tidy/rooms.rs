@@ -40,7 +40,10 @@ const ENGINE: &[Room] = &[
             "state",
         ],
     ),
-    ("start", &["kernel_threads", "scheduling", "state"]),
+    (
+        "start",
+        &["inspect", "kernel_threads", "scheduling", "state"],
+    ),
 ];
 
 /// The rooms of the user-mode kernel; its `lib.rs` says what is in each.

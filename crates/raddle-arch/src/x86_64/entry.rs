@@ -73,6 +73,7 @@ macro_rules! system_call_entries {
             ".cfi_startproc",
             $crate::enter_frame!(),
             $crate::push_call!(),
+            $crate::pushed_call!(),
             "cmp dword ptr gs:[{raw}], 0",
             "jne 3f",
             "cmp rax, 512",

@@ -45,6 +45,17 @@ macro_rules! push_call {
     };
 }
 
+/// Says where [`push_call`] has put the arguments right below the frame pointer, so that a debugger
+/// shows them in the function that made the call.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! pushed_call {
+    () => {
+        ".cfi_offset rdi, -24\n.cfi_offset rsi, -32\n.cfi_offset rdx, -40\n\
+         .cfi_offset r10, -48\n.cfi_offset r8, -56\n.cfi_offset r9, -64"
+    };
+}
+
 /// Loads the registers that [`push_call`] has pushed, except the number, which is at
 /// `[$above - 56]`. `$above` is the address right above the `CallFrame`.
 #[doc(hidden)]

@@ -31,7 +31,7 @@ pub(super) fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
 }
 
 /// As [`ask`]; returns the connection, too: with it ends what the process grants for its time.
-pub(super) fn open(pid: u32, request: &Request) -> Result<(Vec<u8>, UnixStream), Failure> {
+pub(crate) fn open(pid: u32, request: &Request) -> Result<(Vec<u8>, UnixStream), Failure> {
     let process = Process::find(pid)?;
     let mut stream = connect(&process)?;
     let proof = prove(&mut stream, &process)?;

@@ -52,7 +52,7 @@ pub(crate) fn find(subject: &Subject) -> Result<Option<Findings>> {
 }
 
 pub(super) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
-    let pid = arguments.pid;
+    let pid = arguments.pid.unwrap_or_default();
     let read = match Subject::open(pid)? {
         Ok(subject) => find(&subject)?.ok_or_else(|| NONSENSE.to_owned()),
         Err(missing) => Err(missing),

@@ -48,7 +48,7 @@ pub(super) fn check(pid: u32, tids: &[u32], picked: &Snapshot<'_>) -> Result<(),
 }
 
 /// Returns a snapshot like this one, with other threads.
-pub(super) fn rebuild(
+pub(crate) fn rebuild(
     snapshot: &Snapshot<'_>,
     threads: impl ExactSizeIterator<Item = ThreadRecord>,
 ) -> Vec<u8> {

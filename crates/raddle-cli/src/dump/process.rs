@@ -11,7 +11,7 @@ use crate::failure::Failure;
 const PRELOAD: &str = "libraddle_preload.so";
 
 /// A process that exists.
-pub(super) struct Process {
+pub(crate) struct Process {
     pub pid: u32,
     pub user: u32,
     /// Its number in the innermost PID namespace: its own process id.
@@ -24,7 +24,7 @@ pub(super) struct Process {
 }
 
 impl Process {
-    pub(super) fn find(pid: u32) -> Result<Process, Failure> {
+    pub(crate) fn find(pid: u32) -> Result<Process, Failure> {
         let status = fs::read_to_string(format!("/proc/{pid}/status"));
         let process = status.ok().and_then(|status| Process::parse(pid, &status));
         match process {
@@ -64,7 +64,7 @@ impl Process {
     }
 
     /// Explains why the process has no inspection socket.
-    pub(super) fn explain_silence(&self) -> Failure {
+    pub(crate) fn explain_silence(&self) -> Failure {
         let pid = self.pid;
         match self.is_preloaded() {
             _ if !self.is_ours() => self.belongs_to_another(),
@@ -95,7 +95,7 @@ impl Process {
         )
     }
 
-    fn is_preloaded(&self) -> io::Result<bool> {
+    pub(crate) fn is_preloaded(&self) -> io::Result<bool> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
         Ok(maps.lines().any(|line| line.contains(PRELOAD)))
     }

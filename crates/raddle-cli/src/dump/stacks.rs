@@ -138,6 +138,7 @@ impl Subject {
             carriers: &carriers,
             modules: &self.modules,
             started_ns: snapshot.header().started_ns,
+            stopped: None,
         }))
     }
 
@@ -160,62 +161,10 @@ impl Subject {
                 edges,
                 is_asleep,
             };
-            let taken = self.named(&snapshot, stacks, &waits.edges, &mut symbols);
+            let taken = named(&snapshot, stacks, &waits.edges, target, &mut symbols);
             Some((taken, waits))
         })?;
         Ok(taken)
-    }
-
-    fn named(
-        &self,
-        snapshot: &Snapshot<'_>,
-        taken: Stacks,
-        edges: &[Edge],
-        symbols: &mut Symbols<'_>,
-    ) -> Taken {
-        let code = self.layout.code.text_start..self.layout.code.text_end;
-        let mut variables = Variables::new(&self.memory, &self.modules);
-        let mut names: HashMap<u64, String> = HashMap::new();
-        for address in edges.iter().map(|edge| edge.object.address) {
-            if let Entry::Vacant(entry) = names.entry(address)
-                && let Some(name) = variables.name(address)
-            {
-                entry.insert(name);
-            }
-        }
-        symbols.prepare(taken.stacks.iter().flat_map(|stack| stack.frames.iter()));
-        let mut name = |stack: Stack| {
-            let frames = stack.frames.iter().map(|frame| NamedFrame {
-                frame: *frame,
-                named: symbols.name(frame),
-                is_runtime: code.contains(&frame.inside()),
-            });
-            NamedStack {
-                frames: frames.collect(),
-                stack,
-            }
-        };
-        let stacks = taken.stacks.into_iter().map(&mut name).collect();
-        let records = taken.threads.iter().map(|it| it.record);
-        Taken {
-            snapshot: rebuild(snapshot, records),
-            threads: taken
-                .threads
-                .iter()
-                .map(|it| (it.record.tid, *it))
-                .collect(),
-            stacks,
-            // One with an owner says more than the others of its thread.
-            edges: edges
-                .iter()
-                .rev()
-                .filter(|edge| edge.owner == Owner::Unknown)
-                .chain(edges.iter().filter(|edge| edge.owner != Owner::Unknown))
-                .map(|edge| (edge.waiter, edge.clone()))
-                .collect(),
-            variables: names,
-            names_missing: symbols.shortcoming(),
-        }
     }
 }
 
@@ -249,6 +198,59 @@ fn refused(pid: u32, refusal: Refusal) -> String {
         Refusal::Unmapped => "use the raddle that started it",
     };
     format!("no stacks of process {pid}: {refusal} ({cure})")
+}
+
+/// Names all frames, and the variables of locks.
+pub(super) fn named(
+    snapshot: &Snapshot<'_>,
+    taken: Stacks,
+    edges: &[Edge],
+    target: &Target<'_>,
+    symbols: &mut Symbols<'_>,
+) -> Taken {
+    let code = target.layout.code.text_start..target.layout.code.text_end;
+    let mut variables = Variables::new(target.memory, target.modules);
+    let mut names: HashMap<u64, String> = HashMap::new();
+    for address in edges.iter().map(|edge| edge.object.address) {
+        if let Entry::Vacant(entry) = names.entry(address)
+            && let Some(name) = variables.name(address)
+        {
+            entry.insert(name);
+        }
+    }
+    symbols.prepare(taken.stacks.iter().flat_map(|stack| stack.frames.iter()));
+    let mut name = |stack: Stack| {
+        let frames = stack.frames.iter().map(|frame| NamedFrame {
+            frame: *frame,
+            named: symbols.name(frame),
+            is_runtime: code.contains(&frame.inside()),
+        });
+        NamedStack {
+            frames: frames.collect(),
+            stack,
+        }
+    };
+    let stacks = taken.stacks.into_iter().map(&mut name).collect();
+    let records = taken.threads.iter().map(|it| it.record);
+    Taken {
+        snapshot: rebuild(snapshot, records),
+        threads: taken
+            .threads
+            .iter()
+            .map(|it| (it.record.tid, *it))
+            .collect(),
+        stacks,
+        // One with an owner says more than the others of its thread.
+        edges: edges
+            .iter()
+            .rev()
+            .filter(|edge| edge.owner == Owner::Unknown)
+            .chain(edges.iter().filter(|edge| edge.owner != Owner::Unknown))
+            .map(|edge| (edge.waiter, edge.clone()))
+            .collect(),
+        variables: names,
+        names_missing: symbols.shortcoming(),
+    }
 }
 
 /// Returns the frames that a reader wants: without the runtime's own, except the one by which the
@@ -335,6 +337,7 @@ pub(super) fn doing(kind: Kind) -> Option<String> {
         Kind::InKernel(Some(call)) => Some(format!("in system call {call}")),
         Kind::InKernel(None) => Some("in a page fault, or stopped".into()),
         Kind::New => Some("has not run yet".into()),
+        Kind::Stopped => Some("on its carrier".into()),
         Kind::Preempted => Some("preempted".into()),
         _ => None,
     }

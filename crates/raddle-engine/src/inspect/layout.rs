@@ -4,9 +4,9 @@ use crate::state::carrier::Carrier;
 use crate::state::delays::READY_FLAGS;
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
+use core::cell::UnsafeCell;
 use core::mem::offset_of;
-use core::sync::atomic::Ordering;
-use raddle_inspect::{LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets};
+use raddle_inspect::{CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets};
 use raddle_sched::Task;
 use raddle_sched::policies::{Node, Terms};
 
@@ -22,14 +22,69 @@ pub(super) fn layout() -> Layout {
         slots_per_chunk: table.slots_per_chunk as u64,
         slot_bytes: size_of::<Thread>() as u64,
         used: table.used as u64,
-        main: PROCESS.main.load(Ordering::Relaxed).addr() as u64,
+        main: (&raw const PROCESS.main).addr() as u64,
         carrier_id: offset_of!(Carrier, id) as u64,
         carrier_kernel_tid: offset_of!(Carrier, kernel_tid) as u64,
         ready_flags: READY_FLAGS,
         save_area_bytes: save_area_bytes as u64,
+        started: (&raw const PROCESS.started_ns).addr() as u64,
+        carriers: (&raw const PROCESS.list).addr() as u64,
+        carrier_count: (&raw const PROCESS.listed).addr() as u64,
+        thread_fs: offset_of!(Thread, fs) as u64,
         code,
         thread: OFFSETS,
+        carrier: Carrier::OFFSETS,
     }
+}
+
+/// The layout where a reader of this process's memory finds it without a request: a debugger by its
+/// symbol, a reader of a core file by [`LAYOUT_MAGIC`]. Nothing in the process reads it.
+#[repr(transparent)]
+struct Anchor(UnsafeCell<Layout>);
+
+// SAFETY: written by `publish` alone, while the process has one thread; never read here.
+unsafe impl Sync for Anchor {}
+
+/// The magic keeps it out of `.bss`, so that it is near the start of the library's data.
+#[used]
+#[unsafe(no_mangle)]
+#[allow(non_upper_case_globals)]
+static raddle_layout: Anchor = Anchor(UnsafeCell::new(Layout {
+    magic: LAYOUT_MAGIC,
+    version: 0,
+    size: 0,
+    chunks: 0,
+    chunk_count: 0,
+    slots_per_chunk: 0,
+    slot_bytes: 0,
+    used: 0,
+    main: 0,
+    carrier_id: 0,
+    carrier_kernel_tid: 0,
+    ready_flags: 0,
+    save_area_bytes: 0,
+    started: 0,
+    carriers: 0,
+    carrier_count: 0,
+    thread_fs: 0,
+    code: CodePlaces {
+        text_start: 0,
+        text_end: 0,
+        child_start: 0,
+        pass_end: 0,
+        actions: 0,
+    },
+    thread: OFFSETS,
+    carrier: Carrier::OFFSETS,
+}));
+
+/// Fills the anchor.
+///
+/// # Safety
+/// Only while the process has one thread.
+pub(crate) unsafe fn publish() {
+    // SAFETY: the only access, by the only thread.
+    unsafe { raddle_layout.0.get().write_volatile(layout()) };
 }
 
 const OFFSETS: ThreadOffsets = ThreadOffsets {

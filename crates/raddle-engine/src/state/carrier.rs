@@ -13,9 +13,11 @@ use crate::state::parts::timing::Timing;
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
 use core::cell::Cell;
+use core::mem::offset_of;
 use core::ptr::{null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use raddle_arch::Context;
+use raddle_inspect::CarrierOffsets;
 use raddle_sched::RunQueue;
 use raddle_sched::policy::Backlog;
 use raddle_sys::abi::CloneArgs;
@@ -239,6 +241,18 @@ pub struct Carrier {
 const _: () = assert!(core::mem::offset_of!(Carrier, arrivals) + 8 <= mem::PAGE_SIZE);
 
 impl Carrier {
+    /// For readers of the process's memory.
+    pub(crate) const OFFSETS: CarrierOffsets = CarrierOffsets {
+        current: offset_of!(Carrier, current) as u32,
+        state: offset_of!(Carrier, state) as u32,
+        handed_off: offset_of!(Carrier, handed_off) as u32,
+        active: offset_of!(Carrier, switches) as u32,
+        steal: offset_of!(Carrier, steal) as u32,
+        steal_fail: offset_of!(Carrier, steal_fail) as u32,
+        preempt: offset_of!(Carrier, preempt) as u32,
+        park: offset_of!(Carrier, park) as u32,
+    };
+
     /// The running carrier.
     ///
     /// Never cached across a switch: the assembly is volatile.

@@ -1,0 +1,169 @@
+//! A file that is whole or not there: for its user alone, as a core has all that a process knows.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
+
+use crate::failure::Failure;
+
+/// A file that is being written. It has no name until it is kept, so that nothing is left if this
+/// process is killed; where the file system can't do that, it is removed unless it is kept.
+pub(super) struct Output {
+    file: File,
+    /// Its name meanwhile, if it has one.
+    path: Option<PathBuf>,
+    /// Where it goes when it is whole.
+    goal: PathBuf,
+    replaces: bool,
+}
+
+impl Output {
+    /// Creates the file, which must not exist. With `force` it takes the place of a regular file
+    /// when it is whole; it is written through no link.
+    pub(super) fn create(goal: &Path, force: bool) -> Result<Output, Failure> {
+        let exists = fs::symlink_metadata(goal);
+        if let Ok(found) = &exists
+            && !(force && found.is_file())
+        {
+            let cure = if found.is_file() {
+                "give another name, or --force to replace it"
+            } else {
+                "give another name: only a regular file is replaced"
+            };
+            return Err(Failure::input(format!("{} exists", goal.display()), cure));
+        }
+        let (file, path) = create(goal, exists.is_ok()).map_err(|error| {
+            Failure::input(
+                format!("{} can't be created ({error})", goal.display()),
+                "give a name in a folder that this user may write to",
+            )
+        })?;
+        Ok(Output {
+            file,
+            path,
+            goal: goal.to_owned(),
+            replaces: exists.is_ok(),
+        })
+    }
+
+    pub(super) fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Explains a failed write.
+    pub(super) fn failed(&self, error: &io::Error) -> Failure {
+        Failure::input(
+            format!("{} can't be written ({error})", self.goal.display()),
+            "give a name where there is room; what was written is removed",
+        )
+    }
+
+    /// The file is whole.
+    pub(super) fn keep(mut self) -> Result<(), Failure> {
+        self.name().map_err(|error| self.failed(&error))
+    }
+
+    fn name(&mut self) -> io::Result<()> {
+        if self.path.is_none() {
+            let path = if self.replaces {
+                beside(&self.goal)
+            } else {
+                self.goal.clone()
+            };
+            let own = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+            linkat(CWD, own, CWD, &path, AtFlags::SYMLINK_FOLLOW)?;
+            self.path = Some(path);
+        }
+        if let Some(path) = self.path.as_ref().filter(|path| **path != self.goal) {
+            fs::rename(path, &self.goal)?;
+        }
+        self.path = None;
+        Ok(())
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Creates the file without a name, else with one.
+fn create(goal: &Path, replaces: bool) -> io::Result<(File, Option<PathBuf>)> {
+    const MODE: u32 = 0o600;
+    let folder = match goal.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder,
+        _ => Path::new("."),
+    };
+    let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
+    if let Ok(file) = rustix::fs::open(folder, flags, Mode::from_raw_mode(MODE)) {
+        return Ok((file.into(), None));
+    }
+    let path = if replaces {
+        beside(goal)
+    } else {
+        goal.to_owned()
+    };
+    let mut options = OpenOptions::new();
+    let file = options
+        .write(true)
+        .create_new(true)
+        .mode(MODE)
+        .open(&path)?;
+    Ok((file, Some(path)))
+}
+
+/// Returns a name in the same folder.
+fn beside(goal: &Path) -> PathBuf {
+    let mut name = goal.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    name.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    fn folder(name: &str) -> PathBuf {
+        let folder = std::env::temp_dir().join(format!("raddle-out-{}-{name}", std::process::id()));
+        let _ = fs::remove_dir_all(&folder);
+        fs::create_dir(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_file_that_is_not_kept_is_removed() {
+        let folder = folder("removed");
+        let goal = folder.join("core");
+        drop(Output::create(&goal, false).unwrap());
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+        Output::create(&goal, false).unwrap().keep().unwrap();
+        assert_eq!(fs::metadata(&goal).unwrap().mode() & 0o777, 0o600);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn nothing_is_replaced_without_force_and_no_link_is_followed() {
+        let folder = folder("replaced");
+        let (goal, link) = (folder.join("core"), folder.join("link"));
+        fs::write(&goal, "precious").unwrap();
+        symlink(&goal, &link).unwrap();
+        assert!(Output::create(&goal, false).is_err());
+        assert!(Output::create(&link, true).is_err());
+        let output = Output::create(&goal, true).unwrap();
+        output.file().write_all(b"new").unwrap();
+        assert_eq!(fs::read(&goal).unwrap(), b"precious");
+        output.keep().unwrap();
+        assert_eq!(fs::read(&goal).unwrap(), b"new");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

@@ -1,0 +1,215 @@
+//! The registers of all threads, as a debugger or a core file shows them.
+//!
+//! The registers of a parked thread are those with which it leaves the runtime's innermost
+//! functions: its first frame is the function of the runtime that the program has called, or a
+//! stub, which returns to the program's system call. Up to there the runtime's frames have
+//! restored what the program had in registers. A preempted thread has the registers of the
+//! instruction at which it was interrupted.
+//!
+//! The stack of a thread that goes on meanwhile is copied between two looks at the thread's slot,
+//! with the slot: registers, slot and stack are of one moment.
+
+use std::io;
+use std::ops::Range;
+
+use raddle_inspect::ThreadRecord;
+
+use crate::capture::{Camera, Kind, Target};
+use crate::kernel::{Doing, UserRegisters};
+use crate::rules::{DWARF_OF_USER, RBP, RIP, RSP, Registers};
+use crate::table::Slot;
+
+/// How often a thread is read that always runs meanwhile.
+const TRIES: u32 = 4;
+/// The most frames of the runtime between a thread's innermost frame and the program.
+const RUNTIME_FRAMES_MAX: usize = 128;
+/// The part of a stack that is copied if its end isn't known.
+const STACK_BYTES: u64 = 256 << 10;
+/// The furthest end of a stack.
+const STACK_BYTES_MAX: u64 = 64 << 20;
+/// Bytes of the C library's thread block behind the FS base.
+const BLOCK_BYTES: u64 = 4096;
+/// Bytes below the stack pointer that a function may use.
+const RED_ZONE: u64 = 128;
+
+/// A thread with its registers.
+#[derive(Clone, Copy, Debug)]
+pub struct ThreadRegisters {
+    pub record: ThreadRecord,
+    pub kind: Kind,
+    /// None for a thread that executes its code.
+    pub registers: Option<UserRegisters>,
+    /// MXCSR and the x87 control word, if they are known.
+    pub control: Option<(u32, u16)>,
+    /// The kernel thread that it is on.
+    pub kernel_tid: Option<u32>,
+}
+
+/// Reads the registers of all threads; `None` if the layout makes no sense. `copy` is called with
+/// ranges of memory that belong together with the registers that are returned.
+///
+/// # Errors
+/// Those of `copy`.
+pub fn read_registers(
+    target: &Target<'_>,
+    copy: &mut dyn FnMut(Range<u64>) -> io::Result<()>,
+) -> io::Result<Option<Vec<ThreadRegisters>>> {
+    let Some(mut camera) = Camera::new(target) else {
+        return Ok(None);
+    };
+    let slots = camera.slots(&|_| true);
+    let mut threads = Vec::with_capacity(slots.len());
+    for slot in &slots {
+        threads.extend(read(&mut camera, slot, copy)?);
+    }
+    Ok(Some(threads))
+}
+
+/// Reads one thread; `None` if it has ended.
+fn read(
+    camera: &mut Camera<'_>,
+    first: &Slot,
+    copy: &mut dyn FnMut(Range<u64>) -> io::Result<()>,
+) -> io::Result<Option<ThreadRegisters>> {
+    let slot_bytes = camera.target.layout.slot_bytes;
+    let mut slot = *first;
+    for _ in 0..TRIES {
+        camera.pages.clear();
+        let carrier = if slot.is_on_cpu {
+            camera.carrier_of(&slot)
+        } else {
+            None
+        };
+        let (kind, inner) = match (slot.is_on_cpu, carrier) {
+            (false, _) => camera.registers_off_carrier(&slot),
+            (true, Some((_, doing))) => camera.registers_on_carrier(doing),
+            (true, None) => (Kind::Running, None),
+        };
+        let shown = inner.map(|inner| match kind {
+            Kind::Stopped => inner,
+            _ => outermost_of_runtime(camera, inner),
+        });
+        for range in [inner, shown].into_iter().flatten() {
+            copy(stack_of(&range, slot.fs))?;
+        }
+        copy(slot.address..slot.address.saturating_add(slot_bytes))?;
+        let Some(later) = camera.table.again(&slot) else {
+            return Ok(None);
+        };
+        let is_same = match carrier {
+            Some((_, doing @ Doing::Waits(_))) => {
+                camera.carrier_of(&later).is_some_and(|(_, it)| it == doing)
+            }
+            _ => true,
+        };
+        if slot.is_unmoved(&later) && is_same {
+            return Ok(Some(ThreadRegisters {
+                record: slot.record,
+                kind,
+                registers: shown.map(|shown| user(camera, &slot, carrier, &shown)),
+                control: control(camera, &slot),
+                kernel_tid: carrier.map(|(tid, _)| tid),
+            }));
+        }
+        if later.record.tid != slot.record.tid {
+            return Ok(None);
+        }
+        slot = later;
+    }
+    Ok(Some(ThreadRegisters {
+        record: slot.record,
+        kind: if slot.is_on_cpu {
+            Kind::Running
+        } else {
+            Kind::Restless
+        },
+        registers: None,
+        control: None,
+        kernel_tid: None,
+    }))
+}
+
+/// Returns the part of memory that has the frames of code with these registers.
+fn stack_of(registers: &Registers, fs: u64) -> Range<u64> {
+    let from = registers[RSP].unwrap_or(0).saturating_sub(RED_ZONE);
+    let to = match fs.checked_sub(from) {
+        Some(bytes) if bytes < STACK_BYTES_MAX => fs.saturating_add(BLOCK_BYTES),
+        _ => from.saturating_add(STACK_BYTES),
+    };
+    from..to
+}
+
+/// Goes outwards as long as the next frame is the runtime's, too, and out of an interruption.
+fn outermost_of_runtime(camera: &mut Camera<'_>, inner: Registers) -> Registers {
+    let code = camera.target.layout.code;
+    let is_runtime = |address: u64| (code.text_start..code.text_end).contains(&address);
+    let mut registers = inner;
+    let mut inside = registers[RIP].unwrap_or(0);
+    for _ in 0..RUNTIME_FRAMES_MAX {
+        if !is_runtime(inside) {
+            break;
+        }
+        let Some((next, is_interrupted)) =
+            camera
+                .unwinder
+                .caller(&registers, inside, &mut camera.pages)
+        else {
+            break;
+        };
+        let address = next[RIP].unwrap_or(0);
+        inside = address.wrapping_sub(u64::from(!is_interrupted));
+        if is_interrupted {
+            registers = next;
+        } else if is_runtime(inside) {
+            // What an entry has restored stays so up to the program.
+            let known = registers;
+            registers = next;
+            for (register, value) in registers.iter_mut().enumerate() {
+                *value = value.or(known[register].filter(|_| register != RBP));
+            }
+        } else {
+            break;
+        }
+    }
+    registers
+}
+
+/// Returns all registers in the kernel's order; those that are not known are zero.
+fn user(
+    camera: &Camera<'_>,
+    slot: &Slot,
+    carrier: Option<(u32, Doing)>,
+    registers: &Registers,
+) -> UserRegisters {
+    const ORIG_RAX: usize = 15;
+    /// cs, eflags, ss, the FS base.
+    const FIXED: [(usize, u64); 3] = [(17, 0x33), (18, 0x202), (20, 0x2b)];
+    const FS_BASE: usize = 21;
+    if let (Some(stopped), Some((tid, Doing::Stopped(_)))) = (camera.target.stopped, carrier)
+        && let Some(all) = stopped.of(tid, slot.record.tid)
+    {
+        return *all;
+    }
+    let mut user = [0; 27];
+    for (register, place) in DWARF_OF_USER {
+        user[place] = registers[register].unwrap_or(0);
+    }
+    for (place, value) in FIXED {
+        user[place] = value;
+    }
+    user[FS_BASE] = slot.fs;
+    user[ORIG_RAX] = match carrier {
+        Some((_, Doing::Waits(wait))) => wait.call.map_or(u64::MAX, u64::from),
+        _ => u64::MAX,
+    };
+    user
+}
+
+/// Returns the control words of a thread that is off its carrier.
+fn control(camera: &mut Camera<'_>, slot: &Slot) -> Option<(u32, u16)> {
+    if slot.is_on_cpu {
+        return None;
+    }
+    let words = camera.pages.word(slot.context)?;
+    Some((words as u32, (words >> 32) as u16))
+}
