@@ -8,6 +8,7 @@ mod document;
 mod filter;
 mod groups;
 mod lines;
+mod managed;
 mod pins;
 mod process;
 mod stacks;

@@ -9,8 +9,10 @@ use std::collections::HashMap;
 use raddle_inspect::{CarrierRecord, Layout, ThreadRecord};
 
 use crate::kernel::{Doing, KernelThreads};
+use crate::managed::{ManagedAt, ManagedFrame, ManagedFrames, place};
 use crate::memory::{Memory, Pages};
 use crate::modules::Modules;
+use crate::python::Python;
 use crate::rules::{RBP, RBX, RIP, RSP, Registers};
 use crate::table::{Slot, Table};
 use crate::unwind::{End, Frame, Unwinder};
@@ -76,6 +78,8 @@ pub struct Stack {
     /// From the inside out.
     pub frames: Box<[Frame]>,
     pub end: End,
+    /// The managed frames that native ones execute, from the inside out.
+    pub managed: Box<[ManagedAt]>,
 }
 
 impl Stack {
@@ -99,6 +103,8 @@ pub struct Stacks {
     pub threads: Vec<Captured>,
     /// All different stacks.
     pub stacks: Vec<Stack>,
+    /// All different managed frames.
+    pub managed: Vec<ManagedFrame>,
 }
 
 /// The process, and what it has said.
@@ -129,11 +135,14 @@ pub fn capture(target: &Target<'_>, is_wanted: &dyn Fn(&ThreadRecord) -> bool) -
         pages: Pages::new(target.memory),
         numbers: HashMap::new(),
         stacks: Vec::new(),
+        python: Python::find(target.memory, target.modules),
+        managed: ManagedFrames::default(),
     };
     let threads = slots.iter().map(|slot| camera.take(slot)).collect();
     Some(Stacks {
         threads,
         stacks: camera.stacks,
+        managed: camera.managed.all,
     })
 }
 
@@ -146,6 +155,8 @@ struct Camera<'a> {
     pages: Pages<'a>,
     numbers: HashMap<Stack, u32>,
     stacks: Vec<Stack>,
+    python: Option<Python<'a>>,
+    managed: ManagedFrames,
 }
 
 impl Camera<'_> {
@@ -215,15 +226,26 @@ impl Camera<'_> {
             () if slot.save_area != 0 && area.contains(&slot.context) => Kind::Preempted,
             () => Kind::Parked,
         };
-        (kind, Some(self.stack(registers)))
+        (kind, Some(self.stack(slot.record.tid, registers)))
     }
 
-    fn stack(&mut self, registers: Registers) -> Stack {
+    fn stack(&mut self, tid: u32, registers: Registers) -> Stack {
         let (frames, end) = self.unwinder.frames(registers, &mut self.pages);
+        let managed = self.managed(tid, &frames);
         Stack {
             frames: frames.into(),
             end,
+            managed: managed.into(),
         }
+    }
+
+    /// Returns the managed frames of a thread with these native ones.
+    fn managed(&mut self, tid: u32, frames: &[Frame]) -> Vec<ManagedAt> {
+        let Some(python) = &mut self.python else {
+            return Vec::new();
+        };
+        let runs = python.runs(tid, &mut self.managed);
+        place(runs, self.unwinder.pointers(), &python.by_code(frames))
     }
 
     /// Returns the registers behind a switch, and whether the thread is new. `raddle_arch::switch`
@@ -276,7 +298,7 @@ impl Camera<'_> {
         registers[RSP] = Some(wait.stack_pointer);
         registers[RIP] = Some(wait.instruction_pointer);
         registers[RBP] = self.entry_frame(wait.stack_pointer, wait.instruction_pointer);
-        let stack = self.stack(registers);
+        let stack = self.stack(slot.record.tid, registers);
         if self.kernel_threads.look(kernel_tid) == before {
             (Kind::InKernel(wait.call), Some(stack))
         } else {

@@ -11,6 +11,9 @@
 //! | `table` | the table of threads |
 //! | `capture` | the stacks of all threads, each one that the thread had |
 //! | `symbols` | names, lines, inlined functions |
+//! | `exports` | the symbols that a mapped file exports |
+//! | `managed` | frames of Python and Java between native ones |
+//! | `python` | the Python frames of a thread |
 //!
 //! The process says where its tables are ([`Layout`](raddle_inspect::Layout)). Everything that is
 //! read may be wrong on purpose: nothing here trusts a count, an offset or a table, and all that is
@@ -18,15 +21,19 @@
 
 mod capture;
 mod elf;
+mod exports;
 mod kernel;
+mod managed;
 mod memory;
 mod modules;
+mod python;
 mod rules;
 mod symbols;
 mod table;
 mod unwind;
 
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture};
+pub use managed::{Language, ManagedAt, ManagedFrame};
 pub use memory::{Memory, ProcessMemory, Refusal};
 pub use modules::{Module, Modules};
 pub use symbols::{Function, Named, Symbols};

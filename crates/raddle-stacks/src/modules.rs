@@ -156,6 +156,11 @@ impl Modules {
 }
 
 impl Module {
+    /// Returns where the file's first byte is mapped.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
     /// Returns the last part of its path.
     pub fn name(&self) -> &str {
         let path = self.path.strip_suffix(" (deleted)").unwrap_or(&self.path);

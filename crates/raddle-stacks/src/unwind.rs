@@ -58,6 +58,8 @@ pub(crate) struct Unwinder<'a> {
     modules: &'a Modules,
     rules: Rules,
     calls: HashMap<u64, bool>,
+    /// The stack pointers of the frames that were found last.
+    pointers: Vec<u64>,
 }
 
 impl<'a> Unwinder<'a> {
@@ -67,7 +69,14 @@ impl<'a> Unwinder<'a> {
             modules,
             rules: Rules::default(),
             calls: HashMap::new(),
+            pointers: Vec::new(),
         }
+    }
+
+    /// Returns the stack pointer of each frame that [`Unwinder::frames`] found last: what a frame
+    /// keeps on the stack is from its own pointer up to its caller's.
+    pub(crate) fn pointers(&self) -> &[u64] {
+        &self.pointers
     }
 
     /// Finds the frames of code with these registers. The stack is read through `pages`.
@@ -79,6 +88,7 @@ impl<'a> Unwinder<'a> {
         let mut frames = Vec::new();
         let mut registers = registers;
         let mut guesses = 0;
+        self.pointers.clear();
         let Some(address) = registers[RIP] else {
             return (frames, End::Lost);
         };
@@ -93,6 +103,7 @@ impl<'a> Unwinder<'a> {
             let is_interrupted = row.as_ref().is_some_and(|row| row.is_signal_frame);
             frame.is_signal = is_interrupted;
             frames.push(frame);
+            self.pointers.push(registers[RSP].unwrap_or(0));
             if row.as_ref().is_some_and(|row| row.is_outermost) {
                 return (frames, End::Outermost);
             }

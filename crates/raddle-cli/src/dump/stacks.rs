@@ -6,13 +6,13 @@ use std::rc::Rc;
 use anyhow::Result;
 use raddle_inspect::{Layout, Request, RequestKind, Snapshot};
 use raddle_stacks::{
-    Captured, Frame, Kind, Modules, Named, ProcessMemory, Refusal, Stack, Stacks, Symbols, Target,
-    capture,
+    Captured, Frame, Kind, ManagedFrame, Modules, Named, ProcessMemory, Refusal, Stack, Stacks,
+    Symbols, Target, capture,
 };
 
 use super::connect;
 use super::filter::{Filter, rebuild};
-use super::understand;
+use super::{managed, understand};
 
 /// The stacks, and what was read with them.
 pub(super) struct Taken {
@@ -26,6 +26,8 @@ pub(super) struct Taken {
 pub(super) struct NamedStack {
     pub stack: Stack,
     pub frames: Vec<NamedFrame>,
+    /// Managed frames of which it isn't known which native frame executes them.
+    pub unplaced: Vec<Rc<ManagedFrame>>,
 }
 
 pub(super) struct NamedFrame {
@@ -33,6 +35,8 @@ pub(super) struct NamedFrame {
     pub named: Rc<Named>,
     /// True if the frame is the runtime's own code.
     pub is_runtime: bool,
+    /// The managed frames that it executes, from the inside out.
+    pub managed: Vec<Rc<ManagedFrame>>,
 }
 
 impl Taken {
@@ -102,14 +106,19 @@ fn named(
 ) -> Taken {
     let mut symbols = Symbols::new(memory, modules);
     let code = layout.code.text_start..layout.code.text_end;
+    let managed: Vec<_> = taken.managed.into_iter().map(Rc::new).collect();
     let name = |stack: Stack| {
-        let frames = stack.frames.iter().map(|frame| NamedFrame {
+        let managed = |number| managed::at(&stack, &managed, number);
+        let frames = stack.frames.iter().enumerate();
+        let frames = frames.map(|(number, frame)| NamedFrame {
             frame: *frame,
             named: symbols.name(frame),
             is_runtime: code.contains(&frame.inside()),
+            managed: managed(number),
         });
         NamedStack {
             frames: frames.collect(),
+            unplaced: managed(stack.frames.len()),
             stack,
         }
     };
@@ -150,9 +159,22 @@ pub(super) fn shown(stack: &NamedStack) -> Vec<&NamedFrame> {
     }
 }
 
-/// Returns the lines of a frame, the innermost inlined function first. Of the runtime's frames only
-/// the function itself is shown, unless all are.
+/// Returns the lines of a frame, the innermost function first. Of the runtime's frames only the
+/// function itself is shown, unless all are; and in place of a frame that executes managed ones,
+/// these.
 pub(super) fn lines(frame: &NamedFrame, all: bool) -> Vec<String> {
+    let mut lines: Vec<String> = frame
+        .managed
+        .iter()
+        .flat_map(|it| managed::lines(it))
+        .collect();
+    if lines.is_empty() || all {
+        lines.extend(native(frame, all));
+    }
+    lines
+}
+
+fn native(frame: &NamedFrame, all: bool) -> Vec<String> {
     let guessed = if frame.frame.is_guessed {
         " (guessed)"
     } else {
@@ -196,7 +218,7 @@ pub(super) fn lines(frame: &NamedFrame, all: bool) -> Vec<String> {
 }
 
 /// A name as the terminal may have it: it comes from a file that may hold anything.
-fn plain(name: &str) -> String {
+pub(super) fn plain(name: &str) -> String {
     let is_plain = |character: char| !character.is_control();
     name.chars()
         .filter(|&character| is_plain(character))
