@@ -41,7 +41,7 @@ pub(crate) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     };
     let has_stacks = !(chosen.no_stacks || arguments.stats || arguments.cpu);
     let taken = if has_stacks {
-        Some(stacks::take(arguments.pid, &filter)?)
+        Some(stacks::take(arguments.pid, &filter, !chosen.no_attach)?)
     } else {
         None
     };
@@ -67,7 +67,7 @@ fn show_stacks(arguments: &DumpArguments, taken: Taken) -> Result<ExitCode> {
         usage: None,
         sitting: sitting(arguments.pid, &snapshot),
         stacks: Some(&taken),
-        missing: None,
+        missing: taken.java_missing.clone(),
         shown: Shown::of(&arguments.stacks),
     };
     show(arguments.json, &facts, &snapshot)?;

@@ -8,10 +8,12 @@ use std::collections::HashMap;
 
 use raddle_inspect::{CarrierRecord, Layout, ThreadRecord};
 
+use crate::java::Java;
 use crate::kernel::{Doing, KernelThreads};
-use crate::managed::{ManagedAt, ManagedFrame, ManagedFrames, place};
+use crate::managed::{Language, ManagedAt, ManagedFrame, ManagedFrames, place};
 use crate::memory::{Memory, Pages};
 use crate::modules::Modules;
+use crate::perf_map::PerfMap;
 use crate::python::Python;
 use crate::rules::{RBP, RBX, RIP, RSP, Registers};
 use crate::table::{Slot, Table};
@@ -120,6 +122,15 @@ pub struct Target<'a> {
 
 /// Reads the threads that `is_wanted` picks, and their stacks; `None` if the layout makes no sense.
 pub fn capture(target: &Target<'_>, is_wanted: &dyn Fn(&ThreadRecord) -> bool) -> Option<Stacks> {
+    capture_with(target, is_wanted, None)
+}
+
+/// As [`capture`], with the Java frames that the virtual machine has said.
+pub fn capture_with(
+    target: &Target<'_>,
+    is_wanted: &dyn Fn(&ThreadRecord) -> bool,
+    java: Option<&Java>,
+) -> Option<Stacks> {
     let mut table = Table::new(target)?;
     let mut slots = Vec::new();
     table.for_each(|slot| {
@@ -136,6 +147,8 @@ pub fn capture(target: &Target<'_>, is_wanted: &dyn Fn(&ThreadRecord) -> bool) -
         numbers: HashMap::new(),
         stacks: Vec::new(),
         python: Python::find(target.memory, target.modules),
+        java,
+        map: PerfMap::of(target.pid),
         managed: ManagedFrames::default(),
     };
     let threads = slots.iter().map(|slot| camera.take(slot)).collect();
@@ -156,6 +169,8 @@ struct Camera<'a> {
     numbers: HashMap<Stack, u32>,
     stacks: Vec<Stack>,
     python: Option<Python<'a>>,
+    java: Option<&'a Java>,
+    map: PerfMap,
     managed: ManagedFrames,
 }
 
@@ -182,10 +197,11 @@ impl Camera<'_> {
             };
             if slot.is_unmoved(&later) {
                 let stack = stack.filter(|stack| !stack.frames.is_empty());
+                let number = stack.map(|stack| self.number(stack));
                 return Captured {
                     record: slot.record,
                     kind,
-                    stack: stack.map(|stack| self.number(stack)),
+                    stack: number.or_else(|| self.managed_alone(&slot)),
                 };
             }
             slot = later;
@@ -197,7 +213,7 @@ impl Camera<'_> {
             } else {
                 Kind::Restless
             },
-            stack: None,
+            stack: self.managed_alone(&slot),
         }
     }
 
@@ -226,12 +242,12 @@ impl Camera<'_> {
             () if slot.save_area != 0 && area.contains(&slot.context) => Kind::Preempted,
             () => Kind::Parked,
         };
-        (kind, Some(self.stack(slot.record.tid, registers)))
+        (kind, Some(self.stack(&slot.record, registers)))
     }
 
-    fn stack(&mut self, tid: u32, registers: Registers) -> Stack {
+    fn stack(&mut self, record: &ThreadRecord, registers: Registers) -> Stack {
         let (frames, end) = self.unwinder.frames(registers, &mut self.pages);
-        let managed = self.managed(tid, &frames);
+        let managed = self.managed(record, &frames);
         Stack {
             frames: frames.into(),
             end,
@@ -240,12 +256,64 @@ impl Camera<'_> {
     }
 
     /// Returns the managed frames of a thread with these native ones.
-    fn managed(&mut self, tid: u32, frames: &[Frame]) -> Vec<ManagedAt> {
-        let Some(python) = &mut self.python else {
-            return Vec::new();
+    fn managed(&mut self, record: &ThreadRecord, frames: &[Frame]) -> Vec<ManagedAt> {
+        let tid = record.tid;
+        let pointers = &self.unwinder.pointers()[..frames.len()];
+        let mut placed = Vec::new();
+        if let Some(python) = &mut self.python {
+            let runs = python.runs(tid, &mut self.managed);
+            placed = place(runs, pointers, &python.by_code(frames));
+        }
+        if let Some(java) = self.java {
+            let modules = self.target.modules;
+            let (runs, at) = java.runs(tid, record.active, frames, modules, &mut self.managed);
+            placed.extend(place(runs, pointers, &at));
+        }
+        if placed.is_empty() {
+            placed = self.mapped(frames);
+        }
+        placed
+    }
+
+    /// Returns the frames that the process's perf map names.
+    fn mapped(&mut self, frames: &[Frame]) -> Vec<ManagedAt> {
+        let mut placed = Vec::new();
+        for (position, frame) in frames.iter().enumerate() {
+            if self.target.modules.has_file(frame.inside()) {
+                continue;
+            }
+            let Some(name) = self.map.name(frame.inside()) else {
+                continue;
+            };
+            let managed = self.managed.number(ManagedFrame {
+                language: Language::Mapped,
+                name: name.to_owned(),
+                file: None,
+                line: None,
+                notes: Vec::new(),
+            });
+            placed.extend(managed.map(|managed| ManagedAt {
+                frame: position as u32,
+                managed,
+            }));
+        }
+        placed
+    }
+
+    /// A thread whose native stack can't be read may have a Java one.
+    fn managed_alone(&mut self, slot: &Slot) -> Option<u32> {
+        let managed = match self.java {
+            Some(_) => self.managed(&slot.record, &[]),
+            None => Vec::new(),
         };
-        let runs = python.runs(tid, &mut self.managed);
-        place(runs, self.unwinder.pointers(), &python.by_code(frames))
+        if managed.is_empty() {
+            return None;
+        }
+        Some(self.number(Stack {
+            frames: Box::default(),
+            end: End::Lost,
+            managed: managed.into(),
+        }))
     }
 
     /// Returns the registers behind a switch, and whether the thread is new. `raddle_arch::switch`
@@ -298,7 +366,7 @@ impl Camera<'_> {
         registers[RSP] = Some(wait.stack_pointer);
         registers[RIP] = Some(wait.instruction_pointer);
         registers[RBP] = self.entry_frame(wait.stack_pointer, wait.instruction_pointer);
-        let stack = self.stack(slot.record.tid, registers);
+        let stack = self.stack(&slot.record, registers);
         if self.kernel_threads.look(kernel_tid) == before {
             (Kind::InKernel(wait.call), Some(stack))
         } else {

@@ -134,6 +134,13 @@ impl Modules {
         self.find(address).is_some()
     }
 
+    /// Returns true if the address is in code of a file. .NET writes code into a file that is in
+    /// memory only: it counts as none.
+    pub(crate) fn has_file(&self, address: u64) -> bool {
+        self.at(address)
+            .is_some_and(|module| !module.path.starts_with("/memfd:"))
+    }
+
     /// Returns the module at an address; `Some(None)` for code without a file.
     pub fn find(&self, address: u64) -> Option<Option<usize>> {
         let after = self

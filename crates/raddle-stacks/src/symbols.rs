@@ -10,6 +10,7 @@ use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 
 use crate::memory::Memory;
 use crate::modules::{Module, Modules};
+use crate::perf_map::cure;
 use crate::unwind::Frame;
 
 /// The most names that are kept.
@@ -26,6 +27,8 @@ pub struct Named {
     pub offset: u64,
     /// As hexadecimal digits.
     pub build_id: Option<String>,
+    /// What is known of code that is no file's.
+    pub remark: Option<&'static str>,
 }
 
 /// A function at an address.
@@ -47,6 +50,8 @@ pub struct Symbols<'a> {
     /// Whether the file that can be opened is the one that is mapped, by module.
     is_same: HashMap<*const Module, bool>,
     kept: HashMap<u64, Rc<Named>>,
+    /// What is said of code that is no file's, once it was asked for.
+    remark: Option<&'static str>,
 }
 
 impl<'a> Symbols<'a> {
@@ -58,6 +63,7 @@ impl<'a> Symbols<'a> {
             symbolizer: builder.enable_auto_reload(false).build(),
             is_same: HashMap::new(),
             kept: HashMap::new(),
+            remark: None,
         }
     }
 
@@ -76,6 +82,12 @@ impl<'a> Symbols<'a> {
     }
 
     fn find(&mut self, address: u64) -> Option<Named> {
+        if self.modules.is_code(address) && !self.modules.has_file(address) {
+            return Some(Named {
+                remark: Some(*self.remark.get_or_insert_with(|| cure(self.modules))),
+                ..Named::default()
+            });
+        }
         let module = self.modules.at(address)?;
         let image = self.modules.image(module, self.memory)?;
         let offset = address.wrapping_sub(image.bias);
@@ -90,6 +102,7 @@ impl<'a> Symbols<'a> {
             module: Some(module.name().to_owned()),
             offset,
             build_id: build_id.map(|id| id.iter().map(|byte| format!("{byte:02x}")).collect()),
+            remark: None,
         })
     }
 

@@ -41,6 +41,9 @@ pub(super) struct Document {
     /// Why there are none, if they were wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks_missing: Option<String>,
+    /// Why there are no Java frames, if there is a virtual machine that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    java_missing: Option<String>,
     /// Threads that keep a carrier in the kernel now.
     sitting: Vec<Sitting>,
 }
@@ -196,7 +199,8 @@ impl Document {
                 let stacks = taken.stacks.iter();
                 stacks.map(Stack::new).collect()
             }),
-            stacks_missing: facts.missing.clone(),
+            stacks_missing: facts.missing.clone().filter(|_| facts.stacks.is_none()),
+            java_missing: facts.stacks.and_then(|taken| taken.java_missing.clone()),
             sitting: facts.sitting.iter().map(sitting).collect(),
         }
     }

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use raddle_stacks::{Language, ManagedFrame, Stack};
 
-use super::stacks::plain;
+use super::stacks::{NamedFrame, plain};
 
 /// Returns the managed frames that belong to the native frame of this position.
 pub(super) fn at(
@@ -16,6 +16,26 @@ pub(super) fn at(
     let here = here.filter(|it| it.frame as usize == position);
     here.filter_map(|it| frames.get(it.managed as usize).cloned())
         .collect()
+}
+
+/// Leaves out frames in code without a file behind such a one in whose place a Java stack stands.
+pub(super) fn without_covered<'a>(
+    frames: impl Iterator<Item = &'a NamedFrame>,
+) -> Vec<&'a NamedFrame> {
+    let mut is_covered = false;
+    let mut kept = Vec::new();
+    for frame in frames {
+        let is_java = |it: &Rc<ManagedFrame>| it.language == Language::Java;
+        if frame.managed.iter().any(is_java) {
+            is_covered = true;
+        } else if frame.named.module.is_some() {
+            is_covered = false;
+        } else if is_covered {
+            continue;
+        }
+        kept.push(frame);
+    }
+    kept
 }
 
 /// Returns the line of a managed frame, and those of its notes.

@@ -6,8 +6,8 @@ use std::rc::Rc;
 use anyhow::Result;
 use raddle_inspect::{Layout, Request, RequestKind, Snapshot};
 use raddle_stacks::{
-    Captured, Frame, Kind, ManagedFrame, Modules, Named, ProcessMemory, Refusal, Stack, Stacks,
-    Symbols, Target, capture,
+    Captured, Frame, Java, Kind, ManagedFrame, Modules, Named, ProcessMemory, Refusal, Stack,
+    Stacks, Symbols, Target, capture_with,
 };
 
 use super::connect;
@@ -20,6 +20,8 @@ pub(super) struct Taken {
     pub snapshot: Vec<u8>,
     pub threads: HashMap<u32, Captured>,
     pub stacks: Vec<NamedStack>,
+    /// Why there are no Java frames, if there is a Java virtual machine that was asked for them.
+    pub java_missing: Option<String>,
 }
 
 /// A stack with the names of its frames.
@@ -47,7 +49,7 @@ impl Taken {
 }
 
 /// Reads the stacks; the inner error is why they can't be had, and the cure.
-pub(super) fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {
+pub(super) fn take(pid: u32, filter: &Filter, may_attach: bool) -> Result<Result<Taken, String>> {
     let (answer, connection) = connect::open(pid, &Request::new(RequestKind::LAYOUT, 1))?;
     let snapshot = understand(pid, &answer)?;
     let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
@@ -77,13 +79,25 @@ pub(super) fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {
         modules: &modules,
         started_ns: snapshot.header().started_ns,
     };
-    let Some(taken) = capture(&target, &|record| filter.picks(record)) else {
+    let (java, java_missing) = match may_attach.then(|| Java::ask(&target)).flatten() {
+        None => (None, None),
+        Some(Ok(java)) => (Some(java), None),
+        Some(Err(reason)) => (
+            None,
+            Some(format!("no Java frames of process {pid}: {reason}")),
+        ),
+    };
+    let is_wanted = |record: &_| filter.picks(record);
+    let Some(taken) = capture_with(&target, &is_wanted, java.as_ref()) else {
         return Ok(Err(
             "no stacks: what the process says of its tables makes no sense".into(),
         ));
     };
     drop(connection); // and with it the right to read the memory, if it was given for this time
-    Ok(Ok(named(&snapshot, taken, &memory, &modules, &layout)))
+    Ok(Ok(Taken {
+        java_missing,
+        ..named(&snapshot, taken, &memory, &modules, &layout)
+    }))
 }
 
 /// Says what is missing, and the cure.
@@ -132,6 +146,7 @@ fn named(
             .map(|it| (it.record.tid, *it))
             .collect(),
         stacks,
+        java_missing: None,
     }
 }
 
@@ -151,7 +166,8 @@ pub(super) fn shown(stack: &NamedStack) -> Vec<&NamedFrame> {
         false => true,
     };
     let all = frames.iter().enumerate();
-    let shown: Vec<_> = all.filter(is_shown).map(|(_, frame)| frame).collect();
+    let shown = all.filter(is_shown).map(|(_, frame)| frame);
+    let shown = managed::without_covered(shown);
     if shown.is_empty() {
         frames.iter().collect()
     } else {
@@ -187,7 +203,11 @@ fn native(frame: &NamedFrame, all: bool) -> Vec<String> {
     if named.functions.is_empty() {
         let place = match &named.module {
             Some(module) => format!("{}+{:#x}", plain(module), named.offset),
-            None => format!("{:#x}", frame.frame.address),
+            None => {
+                let remark = named.remark.map(|it| format!("  ({it})"));
+                let address = frame.frame.address;
+                format!("{address:#x}{}", remark.unwrap_or_default())
+            }
         };
         return vec![format!("{place}{guessed}")];
     }

@@ -55,6 +55,8 @@ struct Frame {
     /// The address in the file's own terms.
     module_address: Option<u64>,
     build_id: Option<String>,
+    /// What is known of code that is no file's.
+    remark: Option<&'static str>,
     /// The functions there, the innermost inlined one first; empty without a symbol.
     functions: Vec<Function>,
     /// The managed frames that this one executes, from the inside out.
@@ -123,6 +125,7 @@ impl Frame {
             module: named.module.clone(),
             module_address: named.module.as_ref().map(|_| named.offset),
             build_id: named.build_id.clone(),
+            remark: named.remark,
             functions: named.functions.iter().map(function).collect(),
             managed: Managed::all(&frame.managed),
         }
