@@ -7,8 +7,9 @@
 //!
 //! The Java frames stand where the native stack has frames in code without a file: interpreted and
 //! compiled methods. If Java has called native code that has called Java, then there are several
-//! such runs, and a native method begins each but the first. If the numbers of runs differ, because
-//! the virtual machine itself has called Java, all frames stand at the innermost run.
+//! such runs: a native method begins one, and the initializer of a class ends one. If the numbers of
+//! runs differ, because the virtual machine has called Java otherwise, all frames stand at the
+//! innermost run.
 
 mod attach;
 mod print;
@@ -112,7 +113,8 @@ impl Java {
             if number == 0 && !is_of_now {
                 frame.notes.push("the thread may have run since".into());
             }
-            if number == 0 || is_native(&frame) {
+            let before = number.checked_sub(1).and_then(|it| thread.frames.get(it));
+            if before.is_none_or(is_called_natively) || is_native(&frame) {
                 let frames = Vec::new();
                 runs.push(Run { at: None, frames });
             }
@@ -131,6 +133,11 @@ impl Java {
 
 fn is_native(frame: &ManagedFrame) -> bool {
     frame.file.as_deref() == Some(print::NATIVE)
+}
+
+/// The virtual machine itself calls the initializer of a class.
+fn is_called_natively(frame: &ManagedFrame) -> bool {
+    frame.name.ends_with(".<clinit>")
 }
 
 /// Returns where runs of frames in code without a file begin.

@@ -134,11 +134,15 @@ impl Modules {
         self.find(address).is_some()
     }
 
-    /// Returns true if the address is in code of a file. .NET writes code into a file that is in
-    /// memory only: it counts as none.
+    /// Returns true if the address is in native code of a file. .NET has code in its assemblies, and
+    /// writes code into a file that is in memory only: these count as none.
     pub(crate) fn has_file(&self, address: u64) -> bool {
-        self.at(address)
-            .is_some_and(|module| !module.path.starts_with("/memfd:"))
+        let is_native = |module: &Module| {
+            let name = module.name();
+            let is_assembly = name.ends_with(".dll") || name.ends_with(".exe");
+            !is_assembly && !module.path.starts_with("/memfd:")
+        };
+        self.at(address).is_some_and(is_native)
     }
 
     /// Returns the module at an address; `Some(None)` for code without a file.

@@ -83,7 +83,10 @@ impl<'a> Symbols<'a> {
 
     fn find(&mut self, address: u64) -> Option<Named> {
         if self.modules.is_code(address) && !self.modules.has_file(address) {
+            let module = self.modules.at(address);
             return Some(Named {
+                module: module.map(|module| module.name().to_owned()),
+                offset: module.map_or(0, |module| address.wrapping_sub(module.start())),
                 remark: Some(*self.remark.get_or_insert_with(|| cure(self.modules))),
                 ..Named::default()
             });

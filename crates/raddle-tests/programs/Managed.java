@@ -21,9 +21,7 @@ public class Managed {
     }
 
     static void enterMonitor() {
-        synchronized (MONITOR) { // here: enterMonitor
-            warm++;
-        }
+        synchronized (MONITOR) { warm++; } // here: enterMonitor
     }
 
     static void ownLock() {

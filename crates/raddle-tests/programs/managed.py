@@ -13,30 +13,30 @@ NEVER = threading.Event()
 
 
 def wait_for_lock():
-    with LOCK:  # here
+    with LOCK:
         pass
 
 
 def call_plainly():
-    wait_for_lock()  # here
+    wait_for_lock()  # here: plain
 
 
 def called_by_c(left, right):
-    wait_for_lock()  # here
+    wait_for_lock()  # here: c
     return left
 
 
 def call_through_c():
-    functools.reduce(called_by_c, [1, 2])  # here
+    functools.reduce(called_by_c, [1, 2])
 
 
 def generate():
-    wait_for_lock()  # here
+    wait_for_lock()  # here: generator
     yield 1
 
 
 def call_by_generator():
-    for _ in generate():  # here
+    for _ in generate():
         pass
 
 
@@ -44,22 +44,17 @@ class Holder:
     def hold(self):
         largest = max(
             1,
-            self.größe(),  # here
+            self.größe(),
         )
         return largest
 
     def größe(self):
-        wait_for_lock()  # here
+        wait_for_lock()  # here: method
         return 1
 
 
 def wait_for_event():
-    NEVER.wait()  # here
-
-
-def compute_for_ever():
-    while True:
-        pass
+    NEVER.wait()
 
 
 LOCK.acquire()

@@ -203,13 +203,10 @@ fn native(frame: &NamedFrame, all: bool) -> Vec<String> {
     if named.functions.is_empty() {
         let place = match &named.module {
             Some(module) => format!("{}+{:#x}", plain(module), named.offset),
-            None => {
-                let remark = named.remark.map(|it| format!("  ({it})"));
-                let address = frame.frame.address;
-                format!("{address:#x}{}", remark.unwrap_or_default())
-            }
+            None => format!("{:#x}", frame.frame.address),
         };
-        return vec![format!("{place}{guessed}")];
+        let remark = named.remark.map(|it| format!("  ({it})"));
+        return vec![format!("{place}{}{guessed}", remark.unwrap_or_default())];
     }
     let line = |function: &raddle_stacks::Function| {
         let at = match (&function.file, function.line, &named.module) {

@@ -236,4 +236,29 @@ mod tests {
         child.kill().unwrap();
         child.wait().unwrap();
     }
+
+    #[test]
+    fn a_service_that_never_answers_has_a_time_limit() {
+        let (mut ours, _theirs) = UnixStream::pair().unwrap();
+        let patience = Duration::from_millis(50);
+        ours.set_read_timeout(Some(patience)).unwrap();
+        let started = Instant::now();
+        assert!(ask(&mut ours, &["threaddump", "-l", "", ""]).is_err());
+        assert!(started.elapsed() < Duration::from_secs(5));
+    }
+
+    #[test]
+    fn a_socket_of_another_process_is_not_asked() {
+        let own = Process::of(std::process::id()).unwrap();
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        assert_eq!(peer(&ours).unwrap(), own.pid);
+        let path = std::env::temp_dir().join(format!("raddle-attach-{}", own.pid));
+        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let socket = path.to_str().unwrap();
+        assert!(own.owns_socket(socket));
+        let other = Process { pid: 1, ..own };
+        let refused = other.connect(socket, Duration::from_millis(50));
+        assert!(refused.unwrap_err().contains("another process"));
+        std::fs::remove_file(&path).unwrap();
+    }
 }
