@@ -14,10 +14,11 @@ mod offsets;
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
 use crate::exports::Exports;
 use crate::managed::{Language, ManagedFrame, ManagedFrames, Run};
-use crate::memory::Memory;
+use crate::memory::{Memory, Pages};
 use crate::modules::Modules;
 use crate::unwind::{FRAMES_MAX, Frame};
 
@@ -26,13 +27,18 @@ use offsets::{Entry, Innermost, Offsets, Position, Records};
 
 /// The most interpreters, and threads, that are looked at.
 const INTERPRETERS_MAX: usize = 1 << 12;
-const THREADS_MAX: usize = 1 << 20;
+const THREADS_MAX: usize = 1 << 18;
 /// How often the list of threads is read for a thread that isn't in it.
 const LISTINGS_MAX: u32 = 4;
 /// The most code objects that are kept.
 const CODES_MAX: usize = 1 << 18;
+/// How long a code object is taken for the same. A frame keeps its own alive; that of a thread that
+/// goes on may be another's place soon.
+const TRUST: Duration = Duration::from_millis(10);
 /// The most frames that are read of one process.
 const BUDGET: u32 = 1 << 23;
+/// The most bytes of code objects that are read of one process.
+const CODE_BYTES: usize = 64 << 20;
 /// Where glibc's thread control block has the thread's id, in all versions that raddle supports.
 const TCB_TID: u64 = 720;
 /// The most bytes of a frame that have fields that are read.
@@ -48,8 +54,13 @@ pub(crate) struct Python<'a> {
     /// The interpreters' records of a thread, by its id.
     threads: HashMap<u32, Vec<u64>>,
     listings: u32,
-    codes: HashMap<u64, Code>,
+    /// Code objects, and since when each is known to be the one at its address.
+    codes: HashMap<u64, (Code, Instant)>,
+    /// The pages that the frames of one thread are in.
+    pages: Pages<'a>,
     budget: u32,
+    /// Bytes of code objects that may still be read.
+    code_bytes: usize,
 }
 
 impl<'a> Python<'a> {
@@ -67,7 +78,9 @@ impl<'a> Python<'a> {
                 threads: HashMap::new(),
                 listings: 0,
                 codes: HashMap::new(),
+                pages: Pages::new(memory),
                 budget: BUDGET,
+                code_bytes: CODE_BYTES,
             })
         })
     }
@@ -89,6 +102,7 @@ impl<'a> Python<'a> {
         while !self.threads.contains_key(&tid) && self.listings < LISTINGS_MAX {
             self.list();
         }
+        self.pages.clear();
         let mut runs = Vec::new();
         for state in self.threads.get(&tid).cloned().unwrap_or_default() {
             // The record may be another thread's by now.
@@ -200,7 +214,7 @@ impl<'a> Python<'a> {
     }
 
     /// Reads the fields of a frame.
-    fn frame(&self, address: u64) -> Option<Fields> {
+    fn frame(&mut self, address: u64) -> Option<Fields> {
         let position = match self.offsets.position {
             Position::Number { field, .. } => field,
             Position::Address { field, copies, .. } => {
@@ -214,8 +228,11 @@ impl<'a> Python<'a> {
         };
         let fields = [self.offsets.code, self.offsets.previous, position, owner];
         let end = fields.into_iter().max()?.checked_add(8)?;
-        let mut bytes = vec![0; usize::try_from(end.min(FRAME_BYTES_MAX)).ok()?];
-        self.memory.read_all(address, &mut bytes)?;
+        let mut bytes = Vec::new();
+        for at in (0..end.min(FRAME_BYTES_MAX)).step_by(8) {
+            let word = self.pages.word(address.checked_add(at)?)?;
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
         Some(Fields(bytes))
     }
 
@@ -225,16 +242,25 @@ impl<'a> Python<'a> {
         const MARKS: u64 = 7;
         let address = frame.word(self.offsets.code)? & !MARKS;
         let (memory, offsets) = (self.memory, &self.offsets);
-        let is_known = |code: &Code| code.is_it(memory, offsets, address);
-        if !self.codes.get(&address).is_some_and(is_known) {
+        let now = Instant::now();
+        let is_known = |(code, since): &mut (Code, Instant)| {
+            let is_it = now < *since + TRUST || code.is_it(memory, offsets, address);
+            if now >= *since + TRUST {
+                *since = now;
+            }
+            is_it
+        };
+        if !self.codes.get_mut(&address).is_some_and(is_known) {
             if self.codes.len() == CODES_MAX {
                 self.codes.clear();
             }
+            self.code_bytes.checked_sub(1)?;
             let code = Code::read(memory, offsets, address)?;
-            self.codes.insert(address, code);
+            self.code_bytes = self.code_bytes.saturating_sub(code.bytes_read());
+            self.codes.insert(address, (code, now));
         }
         let position = self.position(frame, address);
-        let code = self.codes.get(&address)?;
+        let (code, _) = self.codes.get(&address)?;
         Some(ManagedFrame {
             language: Language::Python,
             name: code.name.clone(),
@@ -311,5 +337,52 @@ impl<'a> Trail<'a> {
         let following = record.checked_add(self.field);
         self.next = following.and_then(|at| self.memory.word(at));
         Some(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Memory in which all words are addresses in itself, or small numbers.
+    struct Rubbish(u64);
+
+    impl Memory for Rubbish {
+        fn read(&self, address: u64, to: &mut [u8]) -> usize {
+            for (place, byte) in (address..).zip(to.iter_mut()) {
+                let word = (place / 8 ^ self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+                let word = if word & 7 == 0 { word & 63 } else { word & !7 };
+                *byte = word.to_le_bytes()[(place % 8) as usize];
+            }
+            to.len()
+        }
+    }
+
+    #[test]
+    fn rubbish_is_read_to_an_end() {
+        for seed in 0..2 {
+            let memory = Rubbish(seed);
+            for offsets in offsets::TABLES {
+                let mut python = Python {
+                    memory: &memory,
+                    offsets,
+                    runtime: 0x1000,
+                    interpreter: None,
+                    threads: HashMap::new(),
+                    listings: LISTINGS_MAX - 1,
+                    codes: HashMap::new(),
+                    pages: Pages::new(&memory),
+                    budget: 1 << 12,
+                    code_bytes: 1 << 20,
+                };
+                let mut all = ManagedFrames::default();
+                for _ in 0..4 {
+                    let mut runs = Vec::new();
+                    python.walk(0x2000, &mut all, &mut runs);
+                    let count: usize = runs.iter().map(|run| run.frames.len()).sum();
+                    assert!(count <= FRAMES_MAX);
+                }
+            }
+        }
     }
 }

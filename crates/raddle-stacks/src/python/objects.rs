@@ -78,6 +78,11 @@ impl Code {
         })
     }
 
+    /// Returns about how many bytes were read for it.
+    pub(super) fn bytes_read(&self) -> usize {
+        1024 + self.table.len() + self.name.len()
+    }
+
     /// Returns true if this is still the object at the address.
     pub(super) fn is_it(&self, memory: &dyn Memory, offsets: &Offsets, address: u64) -> bool {
         Code::identity(memory, offsets, address) == Some(self.identity)

@@ -194,6 +194,10 @@ impl Offsets {
     }
 }
 
+/// All versions that declare nothing.
+#[cfg(test)]
+pub(super) const TABLES: [Offsets; 4] = [V3_9, V3_10, V3_11, V3_12];
+
 const V3_9: Offsets = Offsets {
     minor: 9,
     interpreters: 32,
