@@ -300,7 +300,7 @@ impl Camera<'_> {
         placed
     }
 
-    /// A thread whose native stack can't be read may have a Java one.
+    /// Returns the Java stack of a thread without a readable native one.
     fn managed_alone(&mut self, slot: &Slot) -> Option<u32> {
         let managed = match self.java {
             Some(_) => self.managed(&slot.record, &[]),

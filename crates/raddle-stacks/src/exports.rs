@@ -37,7 +37,7 @@ pub(crate) struct Export {
 }
 
 impl<'a> Exports<'a> {
-    /// Reads the tables of the file whose first byte is mapped at `start`.
+    /// Reads the tables of the file that is mapped from `start` on.
     pub(crate) fn of(memory: &'a dyn Memory, start: u64) -> Option<Exports<'a>> {
         let (bias, address, size) = dynamic(memory, start)?;
         let mut section = vec![0; usize::try_from(size).ok()?.min(ENTRIES_MAX * 16)];

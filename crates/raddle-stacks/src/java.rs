@@ -7,8 +7,8 @@
 //!
 //! The Java frames stand where the native stack has frames in code without a file: interpreted and
 //! compiled methods. If Java has called native code that has called Java, then there are several
-//! such runs: a native method begins one, and the initializer of a class ends one. If the numbers of
-//! runs differ, because the virtual machine has called Java otherwise, all frames stand at the
+//! such runs: a native method begins one, and the initializer of a class ends one. If the numbers
+//! of runs differ, because the virtual machine has called Java otherwise, all frames stand at the
 //! innermost run.
 
 mod attach;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 /// The most different managed frames that are kept of a process.
 const FRAMES_MAX: usize = 1 << 20;
 
-/// Whose function a managed frame is.
+/// The language of a managed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Language {
     Python,

@@ -134,7 +134,7 @@ impl Modules {
         self.find(address).is_some()
     }
 
-    /// Returns true if the address is in native code of a file. .NET has code in its assemblies, and
+    /// Returns true if the address is in native code of a file. .NET has code in its assemblies and
     /// writes code into a file that is in memory only: these count as none.
     pub(crate) fn has_file(&self, address: u64) -> bool {
         let is_native = |module: &Module| {

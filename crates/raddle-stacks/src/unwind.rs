@@ -144,7 +144,7 @@ impl<'a> Unwinder<'a> {
     }
 
     /// Guesses the caller: by the frame pointer where there are no rules, because most compilers at
-    /// run time keep it; or the nearest word on the stack that a call can have left. A frame pointer
+    /// run time keep it; or the nearest word on the stack a call can have left. A frame pointer
     /// that was saved before it, and points further up, becomes known, too.
     fn guess(
         &mut self,

@@ -18,7 +18,7 @@ pub(super) fn at(
         .collect()
 }
 
-/// Leaves out frames in code without a file behind such a one in whose place a Java stack stands.
+/// Leaves out frames in code without a file behind the frame that a Java stack replaces.
 pub(super) fn without_covered<'a>(
     frames: impl Iterator<Item = &'a NamedFrame>,
 ) -> Vec<&'a NamedFrame> {

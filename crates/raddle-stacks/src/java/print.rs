@@ -35,9 +35,10 @@ pub(super) fn threads(text: &str) -> HashMap<u32, JavaThread> {
         } else if line == "Locked ownable synchronizers:" {
             are_owned = true;
         } else if let Some(note) = line.strip_prefix("- ") {
-            match are_owned {
-                true => thread.owns.extend(lock(note, false)),
-                false => take_note(thread, note),
+            if are_owned {
+                thread.owns.extend(lock(note, false));
+            } else {
+                take_note(thread, note);
             }
         }
     }
