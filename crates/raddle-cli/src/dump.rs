@@ -10,6 +10,7 @@ pub(crate) mod filter;
 pub(crate) mod from_core;
 mod groups;
 mod lines;
+mod managed;
 mod pins;
 pub(crate) mod process;
 pub(crate) mod stacks;
@@ -52,7 +53,7 @@ pub(crate) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     let pid = arguments.pid.unwrap_or_default();
     let has_stacks = !(chosen.no_stacks || arguments.stats || arguments.cpu);
     let taken = if has_stacks {
-        Some(stacks::take(pid, &filter)?)
+        Some(stacks::take(pid, &filter, !chosen.no_attach)?)
     } else {
         None
     };
@@ -87,7 +88,7 @@ fn show_stacks(pid: u32, arguments: &DumpArguments, taken: Taken) -> Result<()> 
             Vec::new()
         },
         stacks: Some(&taken),
-        missing: None,
+        missing: taken.java_missing.clone(),
         shown: Shown::of(&arguments.stacks),
         deadlocks: None,
     };

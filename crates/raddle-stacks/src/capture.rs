@@ -8,9 +8,13 @@ use std::collections::HashMap;
 
 use raddle_inspect::{CarrierRecord, Layout, ThreadRecord};
 
+use crate::java::Java;
 use crate::kernel::{Doing, KernelThreads, StoppedThreads};
+use crate::managed::{Language, ManagedAt, ManagedFrame, ManagedFrames, place};
 use crate::memory::{Memory, Pages};
 use crate::modules::Modules;
+use crate::perf_map::PerfMap;
+use crate::python::Python;
 use crate::rules::{RBP, RBX, RIP, RSP, Registers};
 use crate::sampler::Sampler;
 use crate::table::{Slot, Table};
@@ -83,6 +87,8 @@ pub struct Stack {
     /// From the inside out.
     pub frames: Box<[Frame]>,
     pub end: End,
+    /// The managed frames that native ones execute, from the inside out.
+    pub managed: Box<[ManagedAt]>,
 }
 
 impl Stack {
@@ -108,6 +114,8 @@ pub struct Stacks {
     pub threads: Vec<Captured>,
     /// All different stacks.
     pub stacks: Vec<Stack>,
+    /// All different managed frames.
+    pub managed: Vec<ManagedFrame>,
 }
 
 /// The process, and what it has said.
@@ -125,12 +133,25 @@ pub struct Target<'a> {
 
 /// Reads the threads that `is_wanted` picks, and their stacks; `None` if the layout makes no sense.
 pub fn capture(target: &Target<'_>, is_wanted: &dyn Fn(&ThreadRecord) -> bool) -> Option<Stacks> {
-    let mut camera = Camera::new(target)?;
+    capture_with(target, is_wanted, None)
+}
+
+/// As [`capture`], with the Java frames that the virtual machine has said.
+pub fn capture_with(
+    target: &Target<'_>,
+    is_wanted: &dyn Fn(&ThreadRecord) -> bool,
+    java: Option<&Java>,
+) -> Option<Stacks> {
+    let mut camera = Camera {
+        java,
+        ..Camera::new(target)?
+    };
     let slots = camera.slots(is_wanted);
     let threads = slots.iter().map(|slot| camera.take(slot)).collect();
     Some(Stacks {
         threads,
         stacks: camera.stacks,
+        managed: camera.managed.all,
     })
 }
 
@@ -144,6 +165,10 @@ pub(crate) struct Camera<'a> {
     pub(crate) pages: Pages<'a>,
     numbers: HashMap<Stack, u32>,
     stacks: Vec<Stack>,
+    python: Option<Python<'a>>,
+    java: Option<&'a Java>,
+    map: PerfMap,
+    managed: ManagedFrames,
 }
 
 impl<'a> Camera<'a> {
@@ -158,6 +183,11 @@ impl<'a> Camera<'a> {
             pages: Pages::new(target.memory),
             numbers: HashMap::new(),
             stacks: Vec::new(),
+            python: Python::find(target.memory, target.modules),
+            java: None,
+            // A process that stands still may be a core file, of which the number is another's now.
+            map: PerfMap::of(target.stopped.map_or(target.pid, |_| 0)),
+            managed: ManagedFrames::default(),
         })
     }
 
@@ -195,10 +225,11 @@ impl<'a> Camera<'a> {
             };
             if slot.is_unmoved(&later) {
                 let stack = stack.filter(|stack| !stack.frames.is_empty());
+                let number = stack.map(|stack| self.number(stack));
                 return Captured {
                     record: slot.record,
                     kind,
-                    stack: stack.map(|stack| self.number(stack)),
+                    stack: number.or_else(|| self.managed_alone(&slot)),
                     wait_lock: slot.wait_lock,
                 };
             }
@@ -211,7 +242,7 @@ impl<'a> Camera<'a> {
             } else {
                 Kind::Restless
             },
-            stack: None,
+            stack: self.managed_alone(&slot),
             wait_lock: 0,
         }
     }
@@ -229,7 +260,10 @@ impl<'a> Camera<'a> {
 
     fn off_carrier(&mut self, slot: &Slot) -> (Kind, Option<Stack>) {
         let (kind, registers) = self.registers_off_carrier(slot);
-        (kind, registers.map(|registers| self.stack(registers)))
+        (
+            kind,
+            registers.map(|registers| self.stack(&slot.record, registers)),
+        )
     }
 
     /// A thread that has left its carrier by a switch.
@@ -249,12 +283,75 @@ impl<'a> Camera<'a> {
         (kind, Some(registers))
     }
 
-    fn stack(&mut self, registers: Registers) -> Stack {
+    fn stack(&mut self, record: &ThreadRecord, registers: Registers) -> Stack {
         let (frames, end) = self.unwinder.frames(registers, &mut self.pages);
+        let managed = self.managed(record, &frames);
         Stack {
             frames: frames.into(),
             end,
+            managed: managed.into(),
         }
+    }
+
+    /// Returns the managed frames of a thread with these native ones.
+    fn managed(&mut self, record: &ThreadRecord, frames: &[Frame]) -> Vec<ManagedAt> {
+        let tid = record.tid;
+        let pointers = &self.unwinder.pointers()[..frames.len()];
+        let mut placed = Vec::new();
+        if let Some(python) = &mut self.python {
+            let runs = python.runs(tid, &mut self.managed);
+            placed = place(runs, pointers, &python.by_code(frames));
+        }
+        if let Some(java) = self.java {
+            let modules = self.target.modules;
+            let (runs, at) = java.runs(tid, record.active, frames, modules, &mut self.managed);
+            placed.extend(place(runs, pointers, &at));
+        }
+        if placed.is_empty() {
+            placed = self.mapped(frames);
+        }
+        placed
+    }
+
+    /// Returns the frames that the process's perf map names.
+    fn mapped(&mut self, frames: &[Frame]) -> Vec<ManagedAt> {
+        let mut placed = Vec::new();
+        for (position, frame) in frames.iter().enumerate() {
+            if self.target.modules.has_file(frame.inside()) {
+                continue;
+            }
+            let Some(name) = self.map.name(frame.inside()) else {
+                continue;
+            };
+            let managed = self.managed.number(ManagedFrame {
+                language: Language::Mapped,
+                name: name.to_owned(),
+                file: None,
+                line: None,
+                notes: Vec::new(),
+            });
+            placed.extend(managed.map(|managed| ManagedAt {
+                frame: position as u32,
+                managed,
+            }));
+        }
+        placed
+    }
+
+    /// Returns the Java stack of a thread without a readable native one.
+    fn managed_alone(&mut self, slot: &Slot) -> Option<u32> {
+        let managed = match self.java {
+            Some(_) => self.managed(&slot.record, &[]),
+            None => Vec::new(),
+        };
+        if managed.is_empty() {
+            return None;
+        }
+        Some(self.number(Stack {
+            frames: Box::default(),
+            end: End::Lost,
+            managed: managed.into(),
+        }))
     }
 
     /// Returns the registers behind a switch, and whether the thread is new. `raddle_arch::switch`
@@ -294,13 +391,13 @@ impl<'a> Camera<'a> {
             return (Kind::Running, None);
         };
         if before == Doing::Runs {
-            return self.sampled(kernel_tid);
+            return self.sampled(&slot.record, kernel_tid);
         }
         let (kind, registers) = self.registers_on_carrier(before);
-        let stack = registers.map(|registers| self.stack(registers));
+        let stack = registers.map(|registers| self.stack(&slot.record, registers));
         match before {
             Doing::Waits(_) if self.kernel_threads.look(kernel_tid, slot.record.tid) != before => {
-                self.sampled(kernel_tid)
+                self.sampled(&slot.record, kernel_tid)
             }
             _ => (kind, stack),
         }
@@ -335,14 +432,22 @@ impl<'a> Camera<'a> {
 
     /// A thread on a carrier that executes. The sample is the thread's, if it is on its carrier
     /// before and after.
-    fn sampled(&mut self, kernel_tid: u32) -> (Kind, Option<Stack>) {
+    fn sampled(&mut self, record: &ThreadRecord, kernel_tid: u32) -> (Kind, Option<Stack>) {
         let Some(sample) = self.sampler.take(self.kernel_threads.here(kernel_tid)) else {
             return (Kind::Running, None);
         };
         let mut pages = Pages::new(&sample.stack);
         let (frames, end) = self.unwinder.frames(sample.registers, &mut pages);
+        let managed = self.managed(record, &frames);
         let frames = frames.into();
-        (Kind::Sampled, Some(Stack { frames, end }))
+        (
+            Kind::Sampled,
+            Some(Stack {
+                frames,
+                end,
+                managed: managed.into(),
+            }),
+        )
     }
 
     /// Returns the frame pointer of an entry that passes its call to the kernel: the entry has

@@ -8,6 +8,7 @@ use gimli::{BaseAddresses, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Point
 use crate::memory::Memory;
 
 const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
 const NT_GNU_BUILD_ID: u32 = 3;
@@ -58,15 +59,7 @@ impl Image {
     /// Reads what begins at `start`; `None` if that is no ELF file of this machine. `budget` is how
     /// many bytes of tables may be read, and becomes what is left.
     pub fn read(memory: &dyn Memory, start: u64, budget: &Cell<u64>) -> Option<Image> {
-        let mut header = [0; HEADER_BYTES];
-        memory.read_all(start, &mut header)?;
-        const MAGIC: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, 1]; // 64 bits, little-endian
-        if header[..6] != MAGIC {
-            return None;
-        }
-        let headers = program_headers(memory, start, &header)?;
-        let first = headers.iter().find(|header| header.kind == PT_LOAD)?;
-        let bias = start.wrapping_sub(first.address & !(PAGE - 1));
+        let (headers, bias) = headers(memory, start)?;
         let notes = headers.iter().filter(|header| header.kind == PT_NOTE);
         let build_id = notes
             .filter_map(|note| build_id(memory, bias.wrapping_add(note.address), note.size))
@@ -77,6 +70,28 @@ impl Image {
             tables: Tables::read(memory, bias, &headers, budget),
         })
     }
+}
+
+/// Returns the program headers, and what is added to their addresses.
+fn headers(memory: &dyn Memory, start: u64) -> Option<(Vec<ProgramHeader>, u64)> {
+    let mut header = [0; HEADER_BYTES];
+    memory.read_all(start, &mut header)?;
+    const MAGIC: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, 1]; // 64 bits, little-endian
+    if header[..6] != MAGIC {
+        return None;
+    }
+    let headers = program_headers(memory, start, &header)?;
+    let first = headers.iter().find(|header| header.kind == PT_LOAD)?;
+    let bias = start.wrapping_sub(first.address & !(PAGE - 1));
+    Some((headers, bias))
+}
+
+/// Returns what is added to addresses in the file's headers, and where its dynamic section is and
+/// how long.
+pub(crate) fn dynamic(memory: &dyn Memory, start: u64) -> Option<(u64, u64, u64)> {
+    let (headers, bias) = headers(memory, start)?;
+    let section = headers.iter().find(|header| header.kind == PT_DYNAMIC)?;
+    Some((bias, bias.wrapping_add(section.address), section.size))
 }
 
 fn program_headers(
@@ -104,7 +119,7 @@ fn program_headers(
         .collect()
 }
 
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     bytes
         .get(at..)?
         .first_chunk()
@@ -120,7 +135,7 @@ fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
         .map(u16::from_le_bytes)
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     bytes
         .get(at..)?
         .first_chunk()

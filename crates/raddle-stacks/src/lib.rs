@@ -17,6 +17,11 @@
 //! | `symbols` | names, lines, inlined functions |
 //! | `names` | the child process that reads them from files |
 //! | `locks` | what threads wait for, and which thread has to act before they go on |
+//! | `exports` | the symbols that a mapped file exports |
+//! | `managed` | frames of Python and Java between native ones |
+//! | `python` | the Python frames of a thread |
+//! | `perf_map` | names that a compiler at run time writes to a file |
+//! | `java` | the Java frames and locks of a process, as its virtual machine says them |
 //!
 //! The process says where its tables are ([`Layout`](raddle_inspect::Layout)). Everything that is
 //! read may be wrong on purpose: nothing here trusts a count, an offset or a table, and all that is
@@ -25,11 +30,16 @@
 mod capture;
 pub mod corefile;
 mod elf;
+mod exports;
+mod java;
 mod kernel;
 pub mod locks;
+mod managed;
 mod memory;
 mod modules;
 mod names;
+mod perf_map;
+mod python;
 mod registers;
 mod rules;
 mod sampler;
@@ -38,8 +48,10 @@ mod symbols;
 mod table;
 mod unwind;
 
-pub use capture::{Captured, Kind, Stack, Stacks, Target, capture};
+pub use capture::{Captured, Kind, Stack, Stacks, Target, capture, capture_with};
+pub use java::{Java, JavaLock, JavaThread};
 pub use kernel::{StoppedThreads, UserRegisters};
+pub use managed::{Language, ManagedAt, ManagedFrame};
 pub use memory::{Memory, ProcessMemory, Refusal};
 pub use modules::{Module, Modules};
 pub use names::{Function, SERVE_NAMES, serve_names};

@@ -157,6 +157,17 @@ impl Modules {
         self.find(address).is_some()
     }
 
+    /// Returns true if the address is in native code of a file. .NET has code in its assemblies and
+    /// writes code into a file that is in memory only: these count as none.
+    pub(crate) fn has_file(&self, address: u64) -> bool {
+        let is_native = |module: &Module| {
+            let name = module.name();
+            let is_assembly = name.ends_with(".dll") || name.ends_with(".exe");
+            !is_assembly && !module.path.starts_with("/memfd:")
+        };
+        self.at(address).is_some_and(is_native)
+    }
+
     /// Returns the module at an address; `Some(None)` for code without a file.
     pub fn find(&self, address: u64) -> Option<Option<usize>> {
         let after = self
@@ -188,6 +199,11 @@ impl Modules {
 }
 
 impl Module {
+    /// Returns where the file's first byte is mapped.
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
     /// Returns the last part of its path.
     pub fn name(&self) -> &str {
         let path = self.path.strip_suffix(" (deleted)").unwrap_or(&self.path);

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::names::{Answer, Function, Question, Reader, Source};
+use crate::perf_map::cure;
 use crate::unwind::Frame;
 
 /// The most names that are kept.
@@ -28,6 +29,8 @@ pub struct Named {
     pub offset: u64,
     /// As hexadecimal digits.
     pub build_id: Option<String>,
+    /// What is known of code that is no file's.
+    pub remark: Option<&'static str>,
 }
 
 /// The names of a process's code.
@@ -41,6 +44,8 @@ pub struct Symbols<'a> {
     /// The time that questions took.
     spent: Duration,
     kept: HashMap<u64, Rc<Named>>,
+    /// What is said of code that is no file's, once it was asked for.
+    remark: Option<&'static str>,
 }
 
 impl<'a> Symbols<'a> {
@@ -68,6 +73,7 @@ impl<'a> Symbols<'a> {
             sources: HashMap::new(),
             spent: Duration::ZERO,
             kept: HashMap::new(),
+            remark: None,
         }
     }
 
@@ -80,6 +86,17 @@ impl<'a> Symbols<'a> {
             .collect();
         let mut of_modules: HashMap<usize, Vec<u64>> = HashMap::new();
         for address in addresses {
+            if self.modules.is_code(address) && !self.modules.has_file(address) {
+                let module = self.modules.at(address);
+                let named = Named {
+                    module: module.map(|module| module.name().to_owned()),
+                    offset: module.map_or(0, |module| address.wrapping_sub(module.start())),
+                    remark: Some(*self.remark.get_or_insert_with(|| cure(self.modules))),
+                    ..Named::default()
+                };
+                self.keep(address, named);
+                continue;
+            }
             match self.modules.find(address) {
                 Some(Some(module)) => of_modules.entry(module).or_default().push(address),
                 _ => self.keep(address, Named::default()),
@@ -155,6 +172,7 @@ impl<'a> Symbols<'a> {
                 module: Some(module.name().to_owned()),
                 offset: offset(address),
                 build_id: build_id.clone(),
+                remark: None,
             };
             self.keep(address, named);
         }

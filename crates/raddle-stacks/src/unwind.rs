@@ -17,6 +17,8 @@ pub const FRAMES_MAX: usize = 1024;
 const GUESS: u64 = 4096;
 /// The most guesses of one stack: a stack of rubbish must not take long.
 const GUESSES_MAX: usize = 64;
+/// The most bytes of a frame that a guess believes in.
+const FRAME_BYTES_MAX: u64 = 1 << 20;
 /// The most answers of [`Unwinder::follows_call`] that are kept.
 const CALLS_MAX: usize = 1 << 18;
 
@@ -58,6 +60,8 @@ pub(crate) struct Unwinder<'a> {
     modules: &'a Modules,
     rules: Rules,
     calls: HashMap<u64, bool>,
+    /// The stack pointers of the frames that were found last.
+    pointers: Vec<u64>,
 }
 
 impl<'a> Unwinder<'a> {
@@ -67,7 +71,14 @@ impl<'a> Unwinder<'a> {
             modules,
             rules: Rules::default(),
             calls: HashMap::new(),
+            pointers: Vec::new(),
         }
+    }
+
+    /// Returns the stack pointer of each frame that [`Unwinder::frames`] found last: what a frame
+    /// keeps on the stack is from its own pointer up to its caller's.
+    pub(crate) fn pointers(&self) -> &[u64] {
+        &self.pointers
     }
 
     /// Finds the frames of code with these registers. The stack is read through `pages`.
@@ -79,6 +90,7 @@ impl<'a> Unwinder<'a> {
         let mut frames = Vec::new();
         let mut registers = registers;
         let mut guesses = 0;
+        self.pointers.clear();
         let Some(address) = registers[RIP] else {
             return (frames, End::Lost);
         };
@@ -93,15 +105,17 @@ impl<'a> Unwinder<'a> {
             let is_interrupted = row.as_ref().is_some_and(|row| row.is_signal_frame);
             frame.is_signal = is_interrupted;
             frames.push(frame);
+            self.pointers.push(registers[RSP].unwrap_or(0));
             if row.as_ref().is_some_and(|row| row.is_outermost) {
                 return (frames, End::Outermost);
             }
+            let has_rules = row.is_some();
             let known = row.and_then(|row| row.caller(&registers, &mut |at| pages.word(at)));
             let known = known.filter(|next| self.goes_on(&registers, next, is_interrupted));
             let (next, is_guess) = match known {
                 Some(next) => (next, false),
                 None if guesses == GUESSES_MAX => return (frames, End::Lost),
-                None => match self.guess(&registers, pages) {
+                None => match self.guess(&registers, has_rules, pages) {
                     Some(next) => (next, true),
                     None => return (frames, End::Lost),
                 },
@@ -147,10 +161,19 @@ impl<'a> Unwinder<'a> {
         (is_interrupted || is_above) && self.modules.is_code(inside)
     }
 
-    /// Guesses the caller: the nearest word on the stack that a call can have left. A frame pointer
+    /// Guesses the caller: by the frame pointer where there are no rules, because most compilers at
+    /// run time keep it; or the nearest word on the stack a call can have left. A frame pointer
     /// that was saved before it, and points further up, becomes known, too.
-    fn guess(&mut self, registers: &Registers, pages: &mut Pages<'_>) -> Option<Registers> {
+    fn guess(
+        &mut self,
+        registers: &Registers,
+        has_rules: bool,
+        pages: &mut Pages<'_>,
+    ) -> Option<Registers> {
         let from = registers[RSP]?.checked_next_multiple_of(8)?;
+        if !has_rules && let Some(next) = self.by_frame_pointer(registers, from, pages) {
+            return Some(next);
+        }
         let mut slots = (from..from.saturating_add(GUESS)).step_by(8);
         let (at, address) = slots.find_map(|at| {
             let address = pages.word(at)?;
@@ -159,8 +182,30 @@ impl<'a> Unwinder<'a> {
         let saved = at.checked_sub(8).filter(|&below| below >= from);
         let saved = saved.and_then(|below| pages.word(below));
         let mut next: Registers = Default::default();
-        next[RBP] = saved.filter(|&up| up > at && up - at < 1 << 20);
+        next[RBP] = saved.filter(|&up| up > at && up - at < FRAME_BYTES_MAX);
         next[RSP] = at.checked_add(8);
+        next[RIP] = Some(address);
+        Some(next)
+    }
+
+    /// Returns the caller's registers if the frame pointer is one: behind the saved one is the
+    /// address of a return.
+    fn by_frame_pointer(
+        &mut self,
+        registers: &Registers,
+        from: u64,
+        pages: &mut Pages<'_>,
+    ) -> Option<Registers> {
+        let pointer = registers[RBP].filter(|at| at.is_multiple_of(8))?;
+        let is_near = pointer.checked_sub(from)? < FRAME_BYTES_MAX;
+        let address = pages.word(pointer.checked_add(8)?)?;
+        // HotSpot's interpreter writes return addresses itself.
+        let is_without_file = self.modules.is_code(address) && !self.modules.has_file(address);
+        let returns = is_without_file || self.follows_call(address);
+        (is_near && returns).then_some(())?;
+        let mut next: Registers = Default::default();
+        next[RBP] = pages.word(pointer);
+        next[RSP] = pointer.checked_add(16);
         next[RIP] = Some(address);
         Some(next)
     }

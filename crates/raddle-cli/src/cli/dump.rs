@@ -26,6 +26,10 @@ pub(crate) struct StackArguments {
     #[arg(long, conflicts_with = "no_stacks")]
     pub all_frames: bool,
 
+    /// Asks no Java virtual machine for the Java frames: asking makes a safepoint
+    #[arg(long, conflicts_with = "no_stacks")]
+    pub no_attach: bool,
+
     /// Shows the thread with this id; may be repeated
     #[arg(long, value_name = "TID", conflicts_with = "deadlocks")]
     pub tid: Vec<u32>,

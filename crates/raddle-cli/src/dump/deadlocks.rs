@@ -33,7 +33,7 @@ pub(crate) struct Findings {
 
 /// Reads a process twice. `None` if its tables make no sense.
 pub(crate) fn find(subject: &Subject) -> Result<Option<Findings>> {
-    let Some((taken, first)) = subject.take(&Filter::default(), Sources::All)? else {
+    let Some((taken, first)) = subject.take(&Filter::default(), Sources::All, false)? else {
         return Ok(None);
     };
     if deadlocks(&first).is_empty() {
@@ -44,7 +44,7 @@ pub(crate) fn find(subject: &Subject) -> Result<Option<Findings>> {
     }
     std::thread::sleep(PAUSE);
     Ok(subject
-        .take(&Filter::default(), Sources::All)?
+        .take(&Filter::default(), Sources::All, false)?
         .map(|(taken, second)| Findings {
             taken,
             deadlocks: confirmed(&first, &second),

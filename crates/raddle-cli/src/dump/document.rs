@@ -46,6 +46,9 @@ pub(super) struct Document {
     /// Which names are missing for a reason that isn't the program's, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     names_missing: Option<String>,
+    /// Why there are no Java frames, if there is a virtual machine that was asked.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    java_missing: Option<String>,
     /// Threads that keep a carrier in the kernel now.
     sitting: Vec<Sitting>,
     /// Waits that can't end, with --deadlocks only.
@@ -207,8 +210,9 @@ impl Document {
                 let stacks = taken.stacks.iter();
                 stacks.map(Stack::new).collect()
             }),
-            stacks_missing: facts.missing.clone(),
+            stacks_missing: facts.missing.clone().filter(|_| facts.stacks.is_none()),
             names_missing: facts.stacks.and_then(|taken| taken.names_missing.clone()),
+            java_missing: facts.stacks.and_then(|taken| taken.java_missing.clone()),
             sitting: facts.sitting.iter().map(sitting).collect(),
             deadlocks: facts
                 .deadlocks

@@ -8,6 +8,7 @@ use raddle_inspect::{ThreadState, WaitKind};
 use raddle_stacks::{Captured, End, Kind};
 
 use super::lines::{count, quoted, seconds, wait};
+use super::managed;
 use super::stacks::{NamedStack, Taken, doing, lines, shown};
 use super::{Shown, waits};
 
@@ -73,7 +74,9 @@ fn text(how: &Shown, stack: &NamedStack) -> String {
         shown(stack)
     };
     let mut text = String::new();
-    let mut lines = frames.iter().flat_map(|frame| lines(frame, all)).peekable();
+    let unplaced = stack.unplaced.iter().flat_map(|it| managed::lines(it));
+    let native = frames.iter().flat_map(|frame| lines(frame, all));
+    let mut lines = native.chain(unplaced).peekable();
     while let Some(line) = lines.next() {
         let mut times = 1;
         while lines.next_if_eq(&line).is_some() {

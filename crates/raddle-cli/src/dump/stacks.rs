@@ -9,14 +9,14 @@ use anyhow::Result;
 use raddle_inspect::{Layout, Request, RequestKind, Snapshot};
 use raddle_stacks::locks::{self, Edge, Owner, Variables, Waits};
 use raddle_stacks::{
-    Captured, Frame, Kind, Modules, Named, ProcessMemory, Refusal, Stack, Stacks, Symbols, Target,
-    capture,
+    Captured, Frame, Java, Kind, ManagedFrame, Modules, Named, ProcessMemory, Refusal, Stack,
+    Stacks, Symbols, Target, capture_with,
 };
 
 use super::connect;
 use super::filter::{Filter, rebuild};
 use super::process::Process;
-use super::understand;
+use super::{managed, understand};
 use crate::failure::Failure;
 
 /// The stacks, and what was read with them.
@@ -31,12 +31,16 @@ pub(super) struct Taken {
     pub edges: HashMap<u32, Edge>,
     /// The names of static variables that threads wait for, by their addresses.
     pub variables: HashMap<u64, String>,
+    /// Why there are no Java frames, if there is a Java virtual machine that was asked for them.
+    pub java_missing: Option<String>,
 }
 
 /// A stack with the names of its frames.
 pub(super) struct NamedStack {
     pub stack: Stack,
     pub frames: Vec<NamedFrame>,
+    /// Managed frames of which it isn't known which native frame executes them.
+    pub unplaced: Vec<Rc<ManagedFrame>>,
 }
 
 pub(super) struct NamedFrame {
@@ -44,6 +48,8 @@ pub(super) struct NamedFrame {
     pub named: Rc<Named>,
     /// True if the frame is the runtime's own code.
     pub is_runtime: bool,
+    /// The managed frames that it executes, from the inside out.
+    pub managed: Vec<Rc<ManagedFrame>>,
 }
 
 impl Taken {
@@ -144,10 +150,23 @@ impl Subject {
 
     /// Reads the stacks of the threads that the filter picks, and what these wait for. `None` if
     /// the tables make no sense.
-    pub(super) fn take(&self, filter: &Filter, sources: Sources) -> Result<Option<(Taken, Waits)>> {
+    pub(super) fn take(
+        &self,
+        filter: &Filter,
+        sources: Sources,
+        may_attach: bool,
+    ) -> Result<Option<(Taken, Waits)>> {
         let snapshot = self.snapshot()?;
         let taken = self.with_target(|target| {
-            let stacks = capture(target, &|record| filter.picks(record))?;
+            let (java, java_missing) = match may_attach.then(|| Java::ask(target)).flatten() {
+                None => (None, None),
+                Some(Ok(java)) => (Some(java), None),
+                Some(Err(reason)) => {
+                    let missing = format!("no Java frames of process {}: {reason}", self.pid);
+                    (None, Some(missing))
+                }
+            };
+            let stacks = capture_with(target, &|record| filter.picks(record), java.as_ref())?;
             let mut symbols = Symbols::new(&self.memory, &self.modules);
             let mut edges = locks::edges(target, &stacks, &mut symbols);
             let is_asleep =
@@ -161,7 +180,10 @@ impl Subject {
                 edges,
                 is_asleep,
             };
-            let taken = named(&snapshot, stacks, &waits.edges, target, &mut symbols);
+            let taken = Taken {
+                java_missing,
+                ..named(&snapshot, stacks, &waits.edges, target, &mut symbols)
+            };
             Some((taken, waits))
         })?;
         Ok(taken)
@@ -173,10 +195,10 @@ pub(super) const NONSENSE: &str =
     "no stacks: what the process says of its tables makes no sense (use its own raddle)";
 
 /// Reads the stacks; the inner error is why they can't be had, and the cure.
-pub(super) fn take(pid: u32, filter: &Filter) -> Result<Result<Taken, String>> {
+pub(super) fn take(pid: u32, filter: &Filter, may_attach: bool) -> Result<Result<Taken, String>> {
     let process = Process::find(pid)?;
     let read = match Subject::open(pid)? {
-        Ok(subject) => subject.take(filter, Sources::Native)?,
+        Ok(subject) => subject.take(filter, Sources::Native, may_attach)?,
         Err(missing) => {
             process.check_program()?;
             return Ok(Err(missing));
@@ -219,14 +241,19 @@ pub(super) fn named(
         }
     }
     symbols.prepare(taken.stacks.iter().flat_map(|stack| stack.frames.iter()));
+    let managed: Vec<_> = taken.managed.into_iter().map(Rc::new).collect();
     let mut name = |stack: Stack| {
-        let frames = stack.frames.iter().map(|frame| NamedFrame {
+        let managed = |number| managed::at(&stack, &managed, number);
+        let frames = stack.frames.iter().enumerate();
+        let frames = frames.map(|(number, frame)| NamedFrame {
             frame: *frame,
             named: symbols.name(frame),
             is_runtime: code.contains(&frame.inside()),
+            managed: managed(number),
         });
         NamedStack {
             frames: frames.collect(),
+            unplaced: managed(stack.frames.len()),
             stack,
         }
     };
@@ -250,6 +277,7 @@ pub(super) fn named(
             .collect(),
         variables: names,
         names_missing: symbols.shortcoming(),
+        java_missing: None,
     }
 }
 
@@ -269,7 +297,8 @@ pub(super) fn shown(stack: &NamedStack) -> Vec<&NamedFrame> {
         false => true,
     };
     let all = frames.iter().enumerate();
-    let shown: Vec<_> = all.filter(is_shown).map(|(_, frame)| frame).collect();
+    let shown = all.filter(is_shown).map(|(_, frame)| frame);
+    let shown = managed::without_covered(shown);
     if shown.is_empty() {
         frames.iter().collect()
     } else {
@@ -277,9 +306,22 @@ pub(super) fn shown(stack: &NamedStack) -> Vec<&NamedFrame> {
     }
 }
 
-/// Returns the lines of a frame, the innermost inlined function first. Of the runtime's frames only
-/// the function itself is shown, unless all are.
+/// Returns the lines of a frame, the innermost function first. Of the runtime's frames only the
+/// function itself is shown, unless all are; and in place of a frame that executes managed ones,
+/// these.
 pub(super) fn lines(frame: &NamedFrame, all: bool) -> Vec<String> {
+    let mut lines: Vec<String> = frame
+        .managed
+        .iter()
+        .flat_map(|it| managed::lines(it))
+        .collect();
+    if lines.is_empty() || all {
+        lines.extend(native(frame, all));
+    }
+    lines
+}
+
+fn native(frame: &NamedFrame, all: bool) -> Vec<String> {
     let guessed = if frame.frame.is_guessed {
         " (guessed)"
     } else {
@@ -294,7 +336,8 @@ pub(super) fn lines(frame: &NamedFrame, all: bool) -> Vec<String> {
             Some(module) => format!("{}+{:#x}", plain(module), named.offset),
             None => format!("{:#x}", frame.frame.address),
         };
-        return vec![format!("{place}{guessed}")];
+        let remark = named.remark.map(|it| format!("  ({it})"));
+        return vec![format!("{place}{}{guessed}", remark.unwrap_or_default())];
     }
     let line = |function: &raddle_stacks::Function| {
         let at = match (&function.file, function.line, &named.module) {

@@ -1,6 +1,8 @@
 //! Stacks in the JSON document. `docs/dump.schema.json` describes the fields.
 
-use raddle_stacks::End;
+use std::rc::Rc;
+
+use raddle_stacks::{End, ManagedFrame};
 use serde::Serialize;
 
 use crate::dump::stacks::{NamedFrame, NamedStack, Taken};
@@ -35,6 +37,8 @@ pub(super) struct Stack {
     guessed: usize,
     /// Whether the outermost frame was reached: `outermost`, `lost` or `too_deep`.
     end: &'static str,
+    /// Managed frames of which it isn't known which native frame executes them.
+    managed: Vec<Managed>,
 }
 
 #[derive(Serialize)]
@@ -51,8 +55,34 @@ struct Frame {
     /// The address in the file's own terms.
     module_address: Option<u64>,
     build_id: Option<String>,
+    /// What is known of code that is no file's.
+    remark: Option<&'static str>,
     /// The functions there, the innermost inlined one first; empty without a symbol.
     functions: Vec<Function>,
+    /// The managed frames that this one executes, from the inside out.
+    managed: Vec<Managed>,
+}
+
+#[derive(Serialize)]
+struct Managed {
+    language: &'static str,
+    name: String,
+    file: Option<String>,
+    line: Option<u32>,
+    notes: Vec<String>,
+}
+
+impl Managed {
+    fn all(frames: &[Rc<ManagedFrame>]) -> Vec<Managed> {
+        let new = |frame: &Rc<ManagedFrame>| Managed {
+            language: frame.language.word(),
+            name: frame.name.clone(),
+            file: frame.file.clone(),
+            line: frame.line,
+            notes: frame.notes.clone(),
+        };
+        frames.iter().map(new).collect()
+    }
 }
 
 #[derive(Serialize)]
@@ -73,6 +103,7 @@ impl Stack {
                 End::Lost => "lost",
                 End::TooDeep => "too_deep",
             },
+            managed: Managed::all(&stack.unplaced),
         }
     }
 }
@@ -94,7 +125,9 @@ impl Frame {
             module: named.module.clone(),
             module_address: named.module.as_ref().map(|_| named.offset),
             build_id: named.build_id.clone(),
+            remark: named.remark,
             functions: named.functions.iter().map(function).collect(),
+            managed: Managed::all(&frame.managed),
         }
     }
 }

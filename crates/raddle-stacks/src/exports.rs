@@ -1,0 +1,138 @@
+//! The symbols that a mapped file exports, looked up in the process's memory by the file's own hash
+//! table, as the dynamic linker does: so a deleted or replaced file makes no difference.
+//!
+//! Format: System V ABI, chapter 5; `DT_GNU_HASH` as binutils and glibc have it.
+
+use crate::elf::{dynamic, u32_at, u64_at};
+use crate::memory::Memory;
+
+const DT_NULL: u64 = 0;
+const DT_STRTAB: u64 = 5;
+const DT_SYMTAB: u64 = 6;
+const DT_GNU_HASH: u64 = 0x6fff_fef5;
+const SYMBOL_BYTES: usize = 24;
+/// The most entries of a dynamic section that are read.
+const ENTRIES_MAX: usize = 512;
+/// The most symbols of one bucket that are compared.
+const CHAIN_MAX: u32 = 1024;
+
+/// The exported symbols of one file.
+pub(crate) struct Exports<'a> {
+    memory: &'a dyn Memory,
+    bias: u64,
+    strings: u64,
+    symbols: u64,
+    buckets: u64,
+    bucket_count: u32,
+    chains: u64,
+    /// The number of the first symbol that has a chain word.
+    first: u32,
+}
+
+/// An exported symbol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Export {
+    pub address: u64,
+    pub size: u64,
+}
+
+impl<'a> Exports<'a> {
+    /// Reads the tables of the file that is mapped from `start` on.
+    pub(crate) fn of(memory: &'a dyn Memory, start: u64) -> Option<Exports<'a>> {
+        let (bias, address, size) = dynamic(memory, start)?;
+        let mut section = vec![0; usize::try_from(size).ok()?.min(ENTRIES_MAX * 16)];
+        let got = memory.read(address, &mut section);
+        let [mut strings, mut symbols, mut hash] = [None; 3];
+        for entry in section[..got].chunks_exact(16) {
+            let (tag, value) = (u64_at(entry, 0)?, u64_at(entry, 8)?);
+            // glibc adds the bias to these in place, if the section can be written.
+            let address = match value {
+                value if value < bias => bias.checked_add(value)?,
+                value => value,
+            };
+            match tag {
+                DT_NULL => break,
+                DT_STRTAB => strings = Some(address),
+                DT_SYMTAB => symbols = Some(address),
+                DT_GNU_HASH => hash = Some(address),
+                _ => {}
+            }
+        }
+        let hash = hash?;
+        let mut header = [0; 16];
+        memory.read_all(hash, &mut header)?;
+        let bloom_words = u64::from(u32_at(&header, 8)?);
+        let bucket_count = u32_at(&header, 0)?;
+        let buckets = hash.checked_add(16 + bloom_words * 8)?;
+        Some(Exports {
+            memory,
+            bias,
+            strings: strings?,
+            symbols: symbols?,
+            buckets,
+            bucket_count,
+            chains: buckets.checked_add(u64::from(bucket_count) * 4)?,
+            first: u32_at(&header, 4)?,
+        })
+    }
+
+    /// Returns a symbol that the file defines.
+    pub(crate) fn find(&self, name: &str) -> Option<Export> {
+        let step = |hash: u32, byte: u8| hash.wrapping_mul(33).wrapping_add(byte.into());
+        let hash = name.bytes().fold(5381, step);
+        let bucket = u64::from(hash.checked_rem(self.bucket_count)?);
+        let mut number = self.memory.half(self.buckets.checked_add(bucket * 4)?)?;
+        for _ in 0..CHAIN_MAX {
+            let place = u64::from(number.checked_sub(self.first)?);
+            let word = self.memory.half(self.chains.checked_add(place * 4)?)?;
+            if word | 1 == hash | 1
+                && let Some(export) = self.symbol(number, name)
+            {
+                return Some(export);
+            }
+            if word & 1 == 1 {
+                return None;
+            }
+            number = number.checked_add(1)?;
+        }
+        None
+    }
+
+    /// Returns the symbol of this number, if it has this name and a place in the file.
+    fn symbol(&self, number: u32, name: &str) -> Option<Export> {
+        let mut symbol = [0; SYMBOL_BYTES];
+        let offset = u64::from(number) * SYMBOL_BYTES as u64;
+        self.memory
+            .read_all(self.symbols.checked_add(offset)?, &mut symbol)?;
+        let mut found = vec![0; name.len() + 1];
+        let text = self.strings.checked_add(u32_at(&symbol, 0)?.into())?;
+        self.memory.read_all(text, &mut found)?;
+        let is_it = found.strip_suffix(&[0]) == Some(name.as_bytes());
+        let is_defined = symbol[6..8] != [0, 0];
+        (is_it && is_defined).then_some(())?;
+        Some(Export {
+            address: self.bias.wrapping_add(u64_at(&symbol, 8)?),
+            size: u64_at(&symbol, 16)?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::ProcessMemory;
+    use crate::modules::Modules;
+
+    #[test]
+    fn a_function_of_libc_is_found_where_it_is() {
+        let memory = ProcessMemory::of(std::process::id());
+        let modules = Modules::of(std::process::id()).unwrap();
+        // SAFETY: a plain look-up of a name that libc has.
+        let wanted = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"getppid".as_ptr()) } as u64;
+        let module = modules.at(wanted).unwrap();
+        let exports = Exports::of(&memory, module.start()).unwrap();
+        assert_eq!(exports.find("getppid").unwrap().address, wanted);
+        assert_eq!(exports.find("no_such_function"), None);
+        assert!(Exports::of(&memory, 0).is_none());
+    }
+}

@@ -1,0 +1,151 @@
+//! The Java frames and locks of a process with HotSpot, which the virtual machine says itself.
+//!
+//! Its attach service is asked for a thread dump (`jstack -l`), which it makes at a safepoint: Java
+//! threads that run stop for it, and those that wait don't notice. A thread's Java stack is joined
+//! to its native one by the id (`nid`), and is of the same moment if the thread hasn't run between
+//! ([`Java::is_of_now`]).
+//!
+//! The Java frames stand where the native stack has frames in code without a file: interpreted and
+//! compiled methods. If Java has called native code that has called Java, then there are several
+//! such runs: a native method begins one, and the initializer of a class ends one. If the numbers
+//! of runs differ, because the virtual machine has called Java otherwise, all frames stand at the
+//! innermost run.
+
+mod attach;
+mod print;
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use crate::capture::Target;
+use crate::managed::{ManagedFrame, ManagedFrames, Run};
+use crate::modules::Modules;
+use crate::table::Table;
+use crate::unwind::Frame;
+
+/// How long the virtual machine may take to begin its answer, and between its parts.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The Java threads of a process, and their locks.
+pub struct Java {
+    threads: HashMap<u32, JavaThread>,
+    /// How often each thread had been switched to before the virtual machine was asked; absent for
+    /// those that were on carriers.
+    before: HashMap<u32, u64>,
+}
+
+/// A Java thread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JavaThread {
+    pub tid: u32,
+    pub name: String,
+    /// As `java.lang.Thread.State` and the virtual machine's remark.
+    pub state: Option<String>,
+    /// From the inside out.
+    pub frames: Vec<ManagedFrame>,
+    /// The lock that it waits for.
+    pub waits_for: Option<JavaLock>,
+    pub owns: Vec<JavaLock>,
+}
+
+/// A monitor, or an owned synchronizer of `java.util.concurrent`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct JavaLock {
+    /// The object's address at the safepoint.
+    pub address: u64,
+    pub class: String,
+    pub is_monitor: bool,
+}
+
+impl Java {
+    /// Asks the virtual machine. `None` if there is none; else its answer, or why there is none.
+    pub fn ask(target: &Target<'_>) -> Option<Result<Java, String>> {
+        let is_jvm = |module: &crate::Module| module.name() == "libjvm.so";
+        if !target.modules.modules.iter().any(is_jvm) {
+            return None;
+        }
+        let mut table = Table::new(target)?;
+        let mut before = HashMap::new();
+        let mut has_dispatcher = false;
+        table.for_each(|slot| {
+            // The kernel keeps 15 bytes of a name. Without this thread, SIGQUIT ends the process.
+            has_dispatcher |= slot.record.name_bytes().starts_with(b"Signal Dispatch");
+            if !slot.is_on_cpu {
+                before.insert(slot.record.tid, slot.record.active);
+            }
+        });
+        let answer = attach::thread_dump(target.pid, has_dispatcher, PATIENCE);
+        Some(answer.map(|text| Java {
+            threads: print::threads(&text),
+            before,
+        }))
+    }
+
+    /// Returns all Java threads, by their ids: locks that are waited for and owned are in them.
+    pub fn threads(&self) -> &HashMap<u32, JavaThread> {
+        &self.threads
+    }
+
+    /// Returns true if a thread that was switched to so often hasn't run since the virtual machine
+    /// was asked.
+    pub fn is_of_now(&self, tid: u32, active: u64) -> bool {
+        self.before.get(&tid) == Some(&active)
+    }
+
+    /// Returns the Java frames of a thread with these native ones, and the positions of native
+    /// frames where runs of them begin.
+    pub(crate) fn runs(
+        &self,
+        tid: u32,
+        active: u64,
+        frames: &[Frame],
+        modules: &Modules,
+        all: &mut ManagedFrames,
+    ) -> (Vec<Run>, Vec<usize>) {
+        let Some(thread) = self.threads.get(&tid) else {
+            return Default::default();
+        };
+        let places = places(frames, modules);
+        let is_of_now = self.is_of_now(tid, active);
+        let mut runs: Vec<Run> = Vec::new();
+        for (number, frame) in thread.frames.iter().enumerate() {
+            let mut frame = frame.clone();
+            if number == 0 && !is_of_now {
+                frame.notes.push("the thread may have run since".into());
+            }
+            let before = number.checked_sub(1).and_then(|it| thread.frames.get(it));
+            if before.is_none_or(is_called_natively) || is_native(&frame) {
+                let frames = Vec::new();
+                runs.push(Run { at: None, frames });
+            }
+            if let (Some(run), Some(number)) = (runs.last_mut(), all.number(frame)) {
+                run.frames.push(number);
+            }
+        }
+        if runs.len() == places.len() {
+            return (runs, places);
+        }
+        let frames = runs.into_iter().flat_map(|run| run.frames).collect();
+        let places = places.into_iter().take(1).collect();
+        (vec![Run { at: None, frames }], places)
+    }
+}
+
+fn is_native(frame: &ManagedFrame) -> bool {
+    frame.file.as_deref() == Some(print::NATIVE)
+}
+
+/// The virtual machine itself calls the initializer of a class.
+fn is_called_natively(frame: &ManagedFrame) -> bool {
+    frame.name.ends_with(".<clinit>")
+}
+
+/// Returns where runs of frames in code without a file begin.
+fn places(frames: &[Frame], modules: &Modules) -> Vec<usize> {
+    let is_inside = |frame: &Frame| modules.find(frame.inside()) == Some(None);
+    let begins = |&number: &usize| {
+        let before = number.checked_sub(1).and_then(|before| frames.get(before));
+        is_inside(&frames[number]) && !before.is_some_and(is_inside)
+    };
+    (0..frames.len()).filter(begins).collect()
+}
