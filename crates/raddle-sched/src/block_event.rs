@@ -1,8 +1,8 @@
 //! How often a carrier may be watched by a block event: a budget, because each block event costs
 //! the carrier an interrupt, and sysmon a look.
 //!
-//! A block event was in vain if the kernel had taken the CPU away, if the wait was over at once, or if
-//! no other thread wanted to run. Each one in vain doubles the gap to the next one, and each that
+//! A block event was in vain if the kernel had taken the CPU away, if the wait was over at once, or
+//! if no other thread wanted to run. Each one in vain doubles the gap to the next one, and each that
 //! helped quarters it: where less than half of them help, they come seldom.
 //!
 //! [`Sleeps`] decides whether carriers have block events before any carrier was seen to wait in the

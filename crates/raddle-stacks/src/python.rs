@@ -350,7 +350,7 @@ mod tests {
     impl Memory for Rubbish {
         fn read(&self, address: u64, to: &mut [u8]) -> usize {
             for (place, byte) in (address..).zip(to.iter_mut()) {
-                let word = (place / 8 ^ self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+                let word = ((place / 8) ^ self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
                 let word = if word & 7 == 0 { word & 63 } else { word & !7 };
                 *byte = word.to_le_bytes()[(place % 8) as usize];
             }

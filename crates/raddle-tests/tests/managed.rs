@@ -186,7 +186,7 @@ fn check_python(python: &Path) -> Result<()> {
     ensure!(
         stacks
             .iter()
-            .any(|stack| has(stack, &[main.clone()]).is_ok())
+            .any(|stack| has(stack, std::slice::from_ref(&main)).is_ok())
     );
     let python: Vec<_> = stacks
         .iter()
