@@ -40,6 +40,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::harness::this_executable;
+use super::process::Way;
 use super::programs::{Workshop, skipped};
 use crate::cli::ServersArguments;
 use crate::failure::Failure;
@@ -64,9 +65,11 @@ pub(super) fn run(arguments: &ServersArguments) -> Result<ExitCode> {
     registry::watch()?;
     let workshop = Workshop::open(1.0)?;
     registry::remove_at_end(&workshop.path(""));
-    let lanes: Vec<Workshop> = match arguments.side_by_side {
-        true => (WAYS.iter().map(|way| workshop.another(way.name()))).collect::<Result<_, _>>()?,
-        false => Vec::new(),
+    let lanes: Vec<Workshop> = if arguments.side_by_side {
+        let of = |way: &Way| workshop.another(way.name());
+        WAYS.iter().map(of).collect::<Result<_, _>>()?
+    } else {
+        Vec::new()
     };
     let shops = if lanes.is_empty() {
         std::slice::from_ref(&workshop)
