@@ -2,7 +2,7 @@
 //! the carrier an interrupt, and sysmon a look.
 //!
 //! A block event was in vain if the kernel had taken the CPU away, if the wait was over at once, or
-//! if no other thread wanted to run. Each one in vain doubles the gap to the next one, and each that
+//! if no other thread wanted to run. Each in vain doubles the gap to the next one, and each that
 //! helped quarters it: where less than half of them help, they come seldom.
 //!
 //! [`Sleeps`] decides whether carriers have block events before any carrier was seen to wait in the
