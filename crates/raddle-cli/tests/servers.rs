@@ -62,6 +62,41 @@ fn a_window_in_every_way_gives_a_table_and_json_lines() {
 }
 
 #[test]
+fn servers_side_by_side_are_compared_in_their_steady_state() {
+    if !has("wrk") {
+        return;
+    }
+    let folder = Folder::new();
+    let file = folder.0.join("results.jsonl");
+    let mut command = raddle(&["bench", "servers", "c", "--clients", "4", "--side-by-side"]);
+    let two_windows = ["--rounds", "1", "--windows", "2", "--seconds", "1"];
+    let command = command.arg("--json").arg(&file).args(two_windows);
+    let table = text(&succeeds(command.env("TMPDIR", &folder.0)).stdout);
+    for start in ["window 1: rate ", "steady: rate "] {
+        assert!(table.lines().any(|line| line.starts_with(start)), "{table}");
+    }
+    let lines = lines(&file);
+    let is_rate = |line: &&serde_json::Value| line["phase"] == "steady" && line["figure"] == "rate";
+    let rate = lines.iter().find(is_rate).unwrap();
+    for way in WAYS {
+        assert!(rate["medians"][way].as_f64().unwrap() > 0.0, "{rate}");
+    }
+    let left: Vec<_> = std::fs::read_dir(&folder.0).unwrap().flatten().collect();
+    assert_eq!(left.len(), 1, "only the results are left: {left:?}");
+}
+
+#[test]
+fn servers_side_by_side_have_no_rates_and_no_port() {
+    for other in [["--rate", "10"], ["--port", "7000"]] {
+        let mut command = raddle(&["bench", "servers", "c", "--side-by-side"]);
+        let output = command.args(other).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(said.contains("--side-by-side") && said.contains(other[0]), "{said}");
+        assert_eq!(output.status.code(), Some(2));
+    }
+}
+
+#[test]
 fn constant_rates_follow_the_windows() {
     if !has("wrk") {
         return;
