@@ -3,8 +3,10 @@
 
 mod bench;
 mod core_file;
+mod ctl;
 mod dump;
 mod gdb;
+mod trace;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,16 +16,17 @@ use anyhow::Result;
 use clap::builder::FalseyValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
-use raddle_inspect::policy::Kind;
 use raddle_inspect::settings::{self, QUANTA_US, THREADS_MAX};
 
 use crate::failure::Failure;
 use crate::run::pattern::Pattern;
-use crate::run::policy::{Part, Policy, Share};
+use crate::run::policy::{Policy, Share};
 pub(crate) use bench::{BenchArguments, BenchCommand, Group, ServersArguments};
 pub(crate) use core_file::CoreArguments;
+pub(crate) use ctl::{Allotment, Change, CtlArguments, Switch};
 pub(crate) use dump::StackArguments;
 pub(crate) use gdb::GdbArguments;
+pub(crate) use trace::TraceArguments;
 
 pub(crate) const CARRIERS_MAX: u16 = settings::CARRIERS_MAX as u16;
 pub(crate) use raddle_inspect::settings::{
@@ -62,6 +65,7 @@ pub(crate) enum Command {
     Dump(DumpArguments),
     Core(CoreArguments),
     Gdb(GdbArguments),
+    Trace(TraceArguments),
     Ctl(CtlArguments),
     Bench(BenchArguments),
     Completions(CompletionsArguments),
@@ -257,56 +261,6 @@ pub(crate) struct DumpArguments {
     pub stacks: StackArguments,
 }
 
-/// Changes a running program's carriers, quantum, policy or shares
-#[derive(Args)]
-#[command(after_help = "\
-Examples:
-  raddle ctl 4242 carriers 4
-  raddle ctl 4242 carriers auto
-  raddle ctl 4242 quantum 500
-  raddle ctl 4242 policy fair
-  raddle ctl 4242 share 1 50%
-  raddle ctl 4242 share 2 none")]
-pub(crate) struct CtlArguments {
-    /// The process, started by `raddle run`
-    #[arg(value_parser = parse_pid)]
-    pub pid: u32,
-
-    #[command(subcommand)]
-    pub change: Change,
-}
-
-#[derive(Subcommand)]
-pub(crate) enum Change {
-    /// Kernel threads that run green threads
-    Carriers {
-        /// 1 to 1024, or auto for as many as CPUs may be used
-        #[arg(value_name = "CARRIERS", value_parser = parse_carriers_or_auto)]
-        count: u16,
-    },
-    /// How long a thread may compute while others wait
-    Quantum {
-        /// Microseconds, 50 to 1000000; 0 for no limit
-        #[arg(value_name = "US", value_parser = parse_quantum)]
-        us: u32,
-    },
-    /// Which runnable thread runs next; without a name says which policy it is
-    Policy {
-        /// fifo, lifo, priority, fair or deadline
-        #[arg(value_name = "POLICY", value_parser = parse_policy)]
-        policy: Option<Kind>,
-    },
-    /// What the threads of one rule of `raddle run --share` get
-    Share {
-        /// The rule, from 1 in the order of the flags; or an engine, by the number that dump shows
-        #[arg(value_name = "NUMBER", value_parser = parse_rule)]
-        number: u32,
-        /// 30% for a quota, none to end one, 25 for another share
-        #[arg(value_name = "PART", value_parser = parse_part)]
-        part: Allotment,
-    },
-}
-
 /// Prints a completion script for a shell
 #[derive(Args)]
 #[command(after_help = "\
@@ -405,46 +359,6 @@ fn parse_watch(text: &str) -> Result<u32, String> {
         .filter(|ms| *ms == 0 || (10..=60_000).contains(ms));
     let (flag, variable) = ("--watch-deadlocks", WATCH_DEADLOCKS_VARIABLE);
     allowed.ok_or_else(|| format!("give {flag} or {variable} 0 or a number from 10 to 60000"))
-}
-
-/// 0 for auto.
-fn parse_carriers_or_auto(text: &str) -> Result<u16, String> {
-    if text == "auto" {
-        return Ok(0);
-    }
-    let carriers = text.parse().ok();
-    let allowed = carriers.filter(|carriers| (1..=CARRIERS_MAX).contains(carriers));
-    allowed.ok_or_else(|| format!("give auto or a number from 1 to {CARRIERS_MAX}"))
-}
-
-fn parse_policy(text: &str) -> Result<Kind, String> {
-    let kind = Kind::from_name(text.as_bytes());
-    kind.ok_or_else(|| "name fifo, lifo, priority, fair or deadline".into())
-}
-
-fn parse_rule(text: &str) -> Result<u32, String> {
-    let number = text.parse().ok();
-    number
-        .filter(|number| (1..=63).contains(number))
-        .ok_or_else(|| "give a number from 1 to 63".into())
-}
-
-/// The part that `raddle ctl PID share` gives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Allotment {
-    /// Percent of one CPU; 0 for all.
-    Quota(u32),
-    /// Hundredths of the carriers' time while others want it.
-    Weight(u32),
-}
-
-fn parse_part(text: &str) -> Result<Allotment, String> {
-    match Part::parse(text) {
-        _ if text == "none" => Ok(Allotment::Quota(0)),
-        Some(Part::Weight(percent)) => Ok(Allotment::Weight(percent)),
-        Some(Part::Engine { quota, carriers: 0 }) => Ok(Allotment::Quota(quota)),
-        _ => Err("give a share from 1 to 99, a quota like 30%, or none".into()),
-    }
 }
 
 fn parse_quantum(text: &str) -> Result<u32, String> {

@@ -4,8 +4,6 @@
 //! Memory is written first, then each thread's registers are read and its stack is written again,
 //! so that both are of one moment (`raddle_stacks::read_registers`).
 
-mod output;
-
 use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
@@ -26,7 +24,7 @@ use crate::dump::filter::rebuild;
 use crate::dump::from_core::{Opened, truncated};
 use crate::dump::{connect, understand};
 use crate::failure::{Failure, say};
-use output::Output;
+use crate::output::Output;
 
 /// Set in the number of a kernel thread if a green thread has the same one.
 const APART: u32 = 1 << 30;

@@ -31,7 +31,7 @@ use raddle_inspect::{
 
 use raddle_stacks::locks::Deadlock;
 
-use crate::cli::{Allotment, Change, CtlArguments, DumpArguments, StackArguments};
+use crate::cli::{Allotment, Change, CtlArguments, DumpArguments, StackArguments, Switch};
 use crate::failure::Failure;
 use filter::Filter;
 use stacks::Taken;
@@ -273,6 +273,14 @@ pub(crate) fn control(arguments: &CtlArguments) -> Result<ExitCode> {
                 ..Request::new(RequestKind::SHARE, value)
             }
         }
+        Change::Record { switch, events } => {
+            let seconds = match switch {
+                Switch::On => u32::MAX,
+                Switch::Off => 0,
+            };
+            let value = u64::from(seconds) | u64::from(*events) << 32;
+            Request::new(RequestKind::RECORD, value)
+        }
         Change::Quantum { us } => Request::new(RequestKind::QUANTUM, u64::from(*us) * 1000),
     };
     let bytes = connect::ask(pid, &request)?;
@@ -285,6 +293,14 @@ pub(crate) fn control(arguments: &CtlArguments) -> Result<ExitCode> {
     }
     if let Change::Share { number, part } = &arguments.change {
         return says_share(pid, header, *number, *part);
+    }
+    if let Change::Record { switch, .. } = &arguments.change {
+        let does = match switch {
+            Switch::On => "records events",
+            Switch::Off => "records no events",
+        };
+        writeln!(io::stdout(), "process {pid}: {does}")?;
+        return Ok(ExitCode::SUCCESS);
     }
     let quantum = match header.quantum_ns {
         u64::MAX => "no quantum".into(),

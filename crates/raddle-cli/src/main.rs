@@ -12,10 +12,13 @@ mod dump;
 mod failure;
 mod gdb;
 mod machine;
+mod output;
 mod pages;
+mod recording;
 mod run;
 mod stack;
 mod table;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -40,6 +43,7 @@ fn execute() -> ExitCode {
         Command::Dump(arguments) => dump::run(&arguments),
         Command::Core(arguments) => core_file::run(&arguments),
         Command::Gdb(arguments) => gdb::run(&arguments),
+        Command::Trace(arguments) => trace::run(&arguments),
         Command::Ctl(arguments) => dump::control(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Completions(arguments) => pages::completions(&arguments),

@@ -29,7 +29,7 @@ pub mod tracer;
 use crate::os::shown;
 use crate::state::carrier::{Carrier, CarrierState};
 use crate::state::process::{MAX_CARRIERS, MAX_WANTED, PROCESS};
-use crate::state::{accounting, clock, delays};
+use crate::state::{accounting, clock, delays, events};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 pub use raddle_inspect::CodePlaces;
@@ -382,6 +382,9 @@ fn obey(bytes: &[u8]) -> Request {
         RequestKind::SHARE => change_share(request.reserved, request.value),
         RequestKind::QUANTUM => PROCESS.set_quantum_ns(request.value),
         RequestKind::CPU => accounting::switch_on(),
+        RequestKind::RECORD => {
+            events::record(request.value as u32, (request.value >> 32) as u32)
+        }
         _ => {}
     }
     request
@@ -463,7 +466,7 @@ impl Answer {
             _ => 0,
         };
         let is_stats = request.kind == RequestKind::STATS;
-        let is_layout = request.kind == RequestKind::LAYOUT;
+        let is_layout = matches!(request.kind, RequestKind::LAYOUT | RequestKind::RECORD);
         let threads = if is_stats || is_layout {
             0
         } else {

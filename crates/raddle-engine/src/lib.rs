@@ -94,8 +94,8 @@ pub use scheduling::{
 };
 pub use start::fork;
 pub use state::{
-    accounting, attributes, carrier, clock, engine, engines, process, reusable, signals, stacks,
-    thread,
+    accounting, attributes, carrier, clock, engine, engines, events, process, reusable, signals,
+    stacks, thread,
 };
 
 pub use carrier::Carrier;

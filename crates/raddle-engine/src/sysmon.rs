@@ -32,7 +32,7 @@ use crate::scheduling::page_rings;
 use crate::scheduling::plugins;
 use crate::scheduling::ums;
 use crate::state::carrier::{Carrier, CarrierState, PREEMPT};
-use crate::state::clock;
+use crate::state::{clock, events};
 pub use crate::state::parts::sysmon::Sysmon;
 use crate::state::process::PROCESS;
 use crate::sysmon::quotas::Quotas;
@@ -323,6 +323,7 @@ impl Watch {
             self.has_one_cpu = cpus::in_affinity_mask() == 1;
             PROCESS.follow_cpus();
         }
+        events::look(now_ns);
         let sight = self.act(now_ns);
         if !sight.acted && self.sleeps_beside_one() {
             return Plan {

@@ -108,6 +108,31 @@ code! {
         /// is 1 to ask for the right to read the process's memory, where Yama refuses it: then the
         /// right lasts until the tool closes the connection, at most for half a minute.
         LAYOUT = 7, "layout";
+        /// Has the carriers record events ([`Event`](crate::Event)), for so many seconds as the low
+        /// half of the value says, `u32::MAX` for ever, 0 for no longer; several tools may ask, and
+        /// the longest counts. The high half is the number of events that a carrier keeps, a power
+        /// of two; it holds from the first request on. Returns a [`Layout`](crate::Layout), too.
+        RECORD = 8, "record";
+    }
+}
+
+code! {
+    /// An event that a carrier records.
+    EventKind {
+        /// A carrier runs another thread.
+        SWITCH = 1, "switch";
+        /// A thread that waits becomes runnable.
+        WAKE = 2, "wake";
+        /// A thread is made.
+        CREATE = 3, "create";
+        /// A thread ends.
+        END = 4, "end";
+        /// A thread that computes makes room for others.
+        PREEMPT = 5, "preempt";
+        /// A carrier waits in the kernel, and another one runs in its place.
+        BLOCK = 6, "block";
+        /// A carrier is back from there.
+        RETURN = 7, "return";
     }
 }
 

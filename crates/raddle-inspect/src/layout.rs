@@ -12,10 +12,10 @@
 use crate::records::Wire;
 
 /// The first eight bytes of a [`Layout`].
-pub const LAYOUT_MAGIC: [u8; 8] = *b"RADDLE\0\x03";
+pub const LAYOUT_MAGIC: [u8; 8] = *b"RADDLE\0\x04";
 
 /// The version of the layout. A reader knows one version only: fields change with the runtime.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 4;
 
 /// Places in the process's memory: addresses, except where a field says otherwise.
 #[repr(C)]
@@ -55,6 +55,10 @@ pub struct Layout {
     pub carrier_count: u64,
     /// The offset of the FS base in a slot: the thread block of the C library.
     pub thread_fs: u64,
+    /// The ring of events of kernel threads that are no carriers; see [`CarrierOffsets::events`].
+    pub common_events: u64,
+    /// A word with the number of events that no ring had room for.
+    pub lost_events: u64,
     /// Places in the runtime's code.
     pub code: CodePlaces,
     /// Offsets in a slot.
@@ -78,6 +82,13 @@ pub struct CarrierOffsets {
     pub steal_fail: u32,
     pub preempt: u32,
     pub park: u32,
+    /// Its ring of events: the address of the slots or null, the number of slots less one, and the
+    /// number of events ever written. Event `n` is in slot `n` modulo the number of slots. A copy
+    /// of event `n` is good if the number read after it is at most `n` and the number of slots less
+    /// one.
+    pub events: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
 /// Places in the runtime's code that tell where a thread is.
@@ -175,8 +186,8 @@ unsafe impl Wire for Layout {}
 const _LAYOUT: () = {
     assert!(size_of::<CodePlaces>() == 5 * 8);
     assert!(size_of::<ThreadOffsets>() == 22 * 4);
-    assert!(size_of::<CarrierOffsets>() == 8 * 4);
-    assert!(size_of::<Layout>() == 8 + 2 * 4 + 14 * 8 + 5 * 8 + 22 * 4 + 8 * 4);
+    assert!(size_of::<CarrierOffsets>() == 10 * 4);
+    assert!(size_of::<Layout>() == 8 + 2 * 4 + 16 * 8 + 5 * 8 + 22 * 4 + 10 * 4);
 };
 
 #[cfg(test)]
@@ -203,6 +214,8 @@ mod tests {
             carriers: 10,
             carrier_count: 11,
             thread_fs: 12,
+            common_events: 13,
+            lost_events: 14,
             carrier: CarrierOffsets::default(),
             code: CodePlaces::default(),
             thread: ThreadOffsets::default(),

@@ -41,6 +41,7 @@ extern crate std;
 compile_error!("the structures are their own wire form only on little-endian machines");
 
 mod codes;
+mod events;
 mod histogram;
 mod layout;
 mod pins;
@@ -50,7 +51,8 @@ pub mod settings;
 mod snapshot;
 mod socket_name;
 
-pub use codes::{CarrierState, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind};
+pub use codes::{CarrierState, EventKind, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind};
+pub use events::{ARG_BITS, EVENT_WORDS, Event};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
 pub use layout::{CarrierOffsets, CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets};
 pub use pins::{PINS, PLACES, PinPlace, PinPlaces, PinRecord, Pins, STACK_WORDS};

@@ -25,6 +25,7 @@
 //! | [`policies`] | `Policy`, `Order` | which runnable task runs next, and how long |
 //! | [`signal_gate`] | `SignalGate` | which kernel threads our own signals must not reach |
 //! | [`orders`] | `Orders` | whether a kernel thread has to execute a call for the process |
+//! | [`event_ring`] | `EventRing` | what happened on a carrier, for tools that read it meanwhile |
 //! | [`spin`] | `SpinLock` | the lock: short, never held over a switch |
 //! | [`counted_lock`] | `CountedLock` | the same with a count of waiters in its word |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
@@ -35,6 +36,7 @@ pub mod chunks;
 pub mod completion_list;
 pub mod contention;
 pub mod counted_lock;
+pub mod event_ring;
 pub mod idle;
 pub mod injector;
 pub mod orders;
@@ -58,6 +60,7 @@ pub use absence::Absences;
 pub use chunks::Chunks;
 pub use completion_list::{CompletionList, Link};
 pub use counted_lock::CountedLock;
+pub use event_ring::EventRing;
 pub use idle::IdleSet;
 pub use injector::Injector;
 pub use orders::Orders;

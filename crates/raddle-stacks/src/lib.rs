@@ -58,4 +58,5 @@ pub use names::{Function, SERVE_NAMES, serve_names};
 pub use registers::{ThreadRegisters, read_registers};
 pub use stop::StoppedProcess;
 pub use symbols::{Named, Symbols};
+pub use table::threads;
 pub use unwind::{End, FRAMES_MAX, Frame};

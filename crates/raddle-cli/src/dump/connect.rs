@@ -41,11 +41,11 @@ pub(crate) fn open(pid: u32, request: &Request) -> Result<(Vec<u8>, UnixStream),
         RequestKind::STATS => {
             2 * size_of::<Histogram>() + size_of::<Pins>() + size_of::<PinPlaces>()
         }
-        RequestKind::LAYOUT => size_of::<Layout>(),
+        RequestKind::LAYOUT | RequestKind::RECORD => size_of::<Layout>(),
         _ => 0,
     };
     // A process with an earlier version of the runtime knows no layout.
-    let is_optional = request.kind == RequestKind::LAYOUT;
+    let is_optional = matches!(request.kind, RequestKind::LAYOUT | RequestKind::RECORD);
     match read(&stream, extra, is_optional) {
         Ok(answer) => Ok((answer, stream)),
         Err(error) => Err(explain(&error, &process)),

@@ -20,18 +20,21 @@ import struct
 import gdb
 from gdb.unwinder import Unwinder, register_unwinder
 
-VERSION = 3
-MAGIC = b"RADDLE\0\3"
+VERSION = 4
+MAGIC = b"RADDLE\0\4"
 WORDS = (
     "chunks chunk_count slots_per_chunk slot_bytes used main carrier_id carrier_kernel_tid "
     "ready_flags save_area_bytes started carriers carrier_count thread_fs "
+    "common_events lost_events "
     "text_start text_end child_start pass_end actions"
 ).split()
 OFFSETS = (
     "tid life on_cpu claim wait_kind wait_arg wait_lock since_ns deadline_ns ready_ns context "
     "switches steal preempt park carrier bound save_area engine group name reserved"
 ).split()
-CARRIER_OFFSETS = "current state handed_off active steal steal_fail preempt park".split()
+CARRIER_OFFSETS = (
+    "current state handed_off active steal steal_fail preempt park events reserved"
+).split()
 LAYOUT = struct.Struct("<8sII%dQ%dI%dI" % (len(WORDS), len(OFFSETS), len(CARRIER_OFFSETS)))
 WAITS = (
     "none futex condvar semaphore mutex sleep fd_read fd_write poll epoll signal child join yield "

@@ -31,6 +31,8 @@ pub(super) fn layout() -> Layout {
         carriers: (&raw const PROCESS.list).addr() as u64,
         carrier_count: (&raw const PROCESS.listed).addr() as u64,
         thread_fs: offset_of!(Thread, fs) as u64,
+        common_events: (&raw const PROCESS.recorder.common).addr() as u64,
+        lost_events: (&raw const PROCESS.recorder.lost).addr() as u64,
         code,
         thread: OFFSETS,
         carrier: Carrier::OFFSETS,
@@ -67,6 +69,8 @@ static raddle_layout: Anchor = Anchor(UnsafeCell::new(Layout {
     carriers: 0,
     carrier_count: 0,
     thread_fs: 0,
+    common_events: 0,
+    lost_events: 0,
     code: CodePlaces {
         text_start: 0,
         text_end: 0,

@@ -38,6 +38,7 @@ use crate::scheduling::ums;
 use crate::scheduling::{bound, idle, switch};
 use crate::state::carrier::{Carrier, CarrierState};
 use crate::state::engine::Engine;
+use crate::state::events;
 use crate::state::process::{MAX_CARRIERS, MAX_WANTED, PROCESS, Process, Slots};
 use core::sync::atomic::{Ordering, fence};
 use raddle_sys::abi::CloneArgs;
@@ -331,6 +332,7 @@ impl Engine {
     /// comes back ([`switch::come_back`]). Its threads are posted: carriers steal only when they
     /// have nothing else to run, and threads that compute are something else. In sysmon.
     pub(crate) fn hand_off(&self, carrier: &Carrier) {
+        events::blocked(carrier);
         self.mark(carrier);
         idle::give_queue_away(carrier);
         ums::replace(carrier);

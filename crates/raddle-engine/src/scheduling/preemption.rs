@@ -4,11 +4,12 @@ use crate::scheduling::switch::{come_back, leave, leave_to, look_around_at, move
 use crate::scheduling::timed;
 use crate::scheduling::ums;
 use crate::state::carrier::Carrier;
-use crate::state::clock;
+use crate::state::{clock, events};
 use crate::state::process::PROCESS;
 use crate::state::thread::{Thread, WaitKind};
 use crate::state::turn::Turn;
 use core::sync::atomic::Ordering;
+use raddle_inspect::EventKind;
 
 /// The running thread has used up its quantum: waiting threads run first, those of timers and
 /// descriptors included.
@@ -36,6 +37,9 @@ pub fn give_way() {
         return;
     }
     thread.waits_for(WaitKind::YIELD, 0, 0);
+    if events::is_on() {
+        events::note(carrier, EventKind::PREEMPT, Some(thread), 0);
+    }
     Turn::interrupted(thread);
     PROCESS.push_preempted(carrier, thread, now_ns);
     leave(carrier, thread);

@@ -14,8 +14,9 @@ use crate::scheduling::{bound, chaos, hosts, idle, slow_rings, timed};
 use crate::state::carrier::{Carrier, CarrierState};
 use crate::state::process::PROCESS;
 use crate::state::thread::{Thread, WaitKind};
-use crate::state::{accounting, clock, delays};
+use crate::state::{accounting, clock, delays, events};
 use core::sync::atomic::Ordering;
+use raddle_inspect::EventKind;
 use raddle_arch::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
 use raddle_sched::policies::Reason;
 use raddle_sched::policy::Tick;
@@ -138,6 +139,9 @@ pub fn come_back(carrier: &Carrier) -> bool {
     }
     idle::came_back(carrier);
     let thread = carrier.thread();
+    if events::is_on() {
+        events::note(carrier, EventKind::RETURN, Some(thread), 0);
+    }
     if !ums::came_back(thread) {
         if !carrier.engine().has_surplus() {
             return false;
@@ -253,8 +257,8 @@ fn leave_for_scheduler(carrier: &Carrier, thread: &Thread) {
 
 #[inline(always)]
 fn prepare_to_leave(carrier: &Carrier) {
-    if accounting::is_on() {
-        accounting::switched(carrier, false);
+    if accounting::is_told() {
+        accounting::switched(carrier, None);
     }
     carrier.set_thread(core::ptr::null_mut());
 }
@@ -279,8 +283,8 @@ pub(crate) fn enter(carrier: &Carrier, next: &Thread) {
     Carrier::count(&carrier.switches);
     delays::runs(carrier, next);
     carrier.calls.set(0);
-    if accounting::is_on() {
-        accounting::switched(carrier, true);
+    if accounting::is_told() {
+        accounting::switched(carrier, Some(next));
     }
     carrier.set_thread(next.as_ptr());
 }
@@ -424,6 +428,7 @@ pub(crate) extern "C" fn carrier_main(address: usize, stack: *mut u8) -> ! {
         carrier
     };
     carrier.stack.set(stack);
+    events::carrier_starts(carrier);
     (PROCESS.hooks().carrier_starts)(carrier);
     carrier.leave_stacks_out();
     carrier.now_ns.set(clock::now_ns()); // with signals open: the clock may be forbidden here

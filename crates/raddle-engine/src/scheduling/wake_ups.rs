@@ -6,7 +6,7 @@ use crate::scheduling::{timed, ums};
 use crate::state::carrier::Carrier;
 use crate::state::process::Process;
 use crate::state::thread::Thread;
-use crate::state::{clock, delays};
+use crate::state::{clock, delays, events};
 use core::sync::atomic::Ordering;
 use raddle_sched::policies::Reason;
 use raddle_sched::{TaskList, TaskRef};
@@ -19,16 +19,26 @@ impl Process {
         // SAFETY: non-null carriers live for ever, and this one runs here.
         match unsafe { carrier.as_ref() } {
             Some(carrier) => self.unpark_on(carrier, task),
-            None => self.inject(task),
+            None => {
+                if Thread::of(task).takes_detour() {
+                    events::woken(None, task);
+                }
+                self.inject(task)
+            }
         }
     }
 
     /// As [`Process::unpark`], from the carrier `carrier`: the thread runs next there.
     #[inline(always)]
     pub fn unpark_on(&self, carrier: &Carrier, task: TaskRef) {
-        if Thread::of(task).is_woken_elsewhere() || carrier.takes_detour() {
+        if Thread::of(task).takes_detour() || carrier.takes_detour() {
             return self.unpark_by_detour(carrier, task);
         }
+        Self::unpark_here(carrier, task);
+    }
+
+    #[inline(always)]
+    fn unpark_here(carrier: &Carrier, task: TaskRef) {
         delays::woken(carrier, task);
         if let Some(displaced) = carrier.queue.push_lifo(task) {
             carrier.engine().push_ring(carrier, displaced);
@@ -37,10 +47,16 @@ impl Process {
 
     #[cold]
     fn unpark_by_detour(&self, carrier: &Carrier, task: TaskRef) {
-        if Thread::of(task).is_woken_elsewhere() || !carrier.has_queue() {
+        let thread = Thread::of(task);
+        if thread.takes_detour() {
+            events::woken(Some(carrier), task);
+        }
+        if thread.is_woken_elsewhere() || !carrier.has_queue() {
             self.inject(task)
-        } else {
+        } else if carrier.is_timed() {
             timed::unpark(carrier, task)
+        } else {
+            Self::unpark_here(carrier, task)
         }
     }
 
@@ -59,6 +75,9 @@ impl Process {
         let carrier = unsafe { carrier.as_ref() };
         let mut first = None;
         while let Some(task) = woken.pop() {
+            if Thread::of(task).takes_detour() {
+                events::woken(carrier, task);
+            }
             let own = carrier.filter(|own| own.has_queue());
             let Some(own) = own.filter(|_| !Thread::of(task).is_woken_elsewhere()) else {
                 self.inject(task);
@@ -120,6 +139,9 @@ impl Process {
     pub(crate) fn inject_all(&self, woken: TaskList) {
         let ours = TaskList::new();
         while let Some(task) = woken.pop() {
+            if Thread::of(task).takes_detour() {
+                events::woken(None, task);
+            }
             if !ums::woken(task) {
                 ours.push(task);
             }

@@ -1,7 +1,7 @@
 //! The child of a fork: one kernel thread, one green thread, and a copy of the parent's memory.
 
 use crate::kernel_threads::descriptor;
-use crate::state::accounting;
+use crate::state::{accounting, events};
 use crate::state::carrier::Carrier;
 use crate::state::process::{PROCESS, Process};
 use crate::state::thread::Thread;
@@ -45,6 +45,7 @@ pub unsafe fn in_child(shares_table: bool) {
     }
     carrier.reset(PROCESS.first());
     accounting::in_child(carrier, thread);
+    events::in_child();
     PROCESS.unstart(carrier);
 }
 
@@ -99,6 +100,8 @@ impl Process {
             explicit: _, max_runnable: _, follows_cpus: _, most_extra: _, quantum_ns: _, hooks: _,
             // A log, which names the parent's threads until they are overwritten:
             pins: _,
+            // `events::in_child`:
+            recorder: _,
             // Meaningful while there is a poller:
             poller_deadline_ns: _,
         } = self;

@@ -14,6 +14,7 @@
 
 use crate::state::carrier::Carrier;
 use crate::state::clock;
+use crate::state::events;
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -24,7 +25,12 @@ use raddle_sys::{is_err, nr, sys};
 /// Slices of at least this length are measured by a system call.
 const LONG_NS: u64 = 50_000;
 
+/// Why switches are not silent: [`CPU_TIME`], [`EVENTS`]. The hot paths ask for either.
 pub static ON: AtomicU32 = AtomicU32::new(0);
+/// In [`ON`]: CPU time is counted.
+const CPU_TIME: u32 = 1;
+/// In [`ON`]: events are recorded ([`crate::state::events`]).
+pub(crate) const EVENTS: u32 = 2;
 
 /// A carrier's part. Written by the carrier and by the thread that switches accounting on; others
 /// read it.
@@ -135,10 +141,16 @@ impl CpuTime {
     }
 }
 
+/// Returns true if switches have to be told.
+#[inline(always)]
+pub(crate) fn is_told() -> bool {
+    ON.load(Ordering::Relaxed) != 0
+}
+
 /// Returns true once time is counted.
 #[inline(always)]
 pub fn is_on() -> bool {
-    ON.load(Ordering::Relaxed) != 0
+    ON.load(Ordering::Relaxed) & CPU_TIME != 0
 }
 
 /// The clock id of a kernel thread's CPU time (`CPUCLOCK_SCHED` of a thread).
@@ -155,11 +167,18 @@ pub fn kernel_cpu_ns(kernel_tid: u32) -> Option<u64> {
     if is_err(result) { None } else { time.to_ns() }
 }
 
-/// Charges the thread that leaves `carrier`, if one does, and begins a slice if one enters.
+/// `carrier` is about to run `next`, or its own loop: charges the thread that leaves, if one does,
+/// and begins a slice if one enters. Records the event.
 #[cold]
-pub(crate) fn switched(carrier: &Carrier, enters: bool) {
-    let now_ns = clock::now_ns();
-    charge(carrier, now_ns, LONG_NS, if enters { now_ns } else { 0 });
+pub(crate) fn switched(carrier: &Carrier, next: Option<&Thread>) {
+    let on = ON.load(Ordering::Relaxed);
+    if on & EVENTS != 0 {
+        events::switched(carrier, next);
+    }
+    if on & CPU_TIME != 0 {
+        let now_ns = clock::now_ns();
+        charge(carrier, now_ns, LONG_NS, next.map_or(0, |_| now_ns));
+    }
 }
 
 /// Charges the thread that runs on `carrier` and is about to be queued.
@@ -188,7 +207,7 @@ fn charge(carrier: &Carrier, now_ns: u64, long_ns: u64, next_ns: u64) {
 
 /// Starts counting.
 pub(crate) fn switch_on() {
-    if ON.swap(1, Ordering::SeqCst) != 0 {
+    if ON.fetch_or(CPU_TIME, Ordering::SeqCst) & CPU_TIME != 0 {
         return;
     }
     let now_ns = clock::now_ns();

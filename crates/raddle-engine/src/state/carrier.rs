@@ -18,7 +18,7 @@ use core::ptr::{null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use raddle_arch::Context;
 use raddle_inspect::CarrierOffsets;
-use raddle_sched::RunQueue;
+use raddle_sched::{EventRing, RunQueue};
 use raddle_sched::policy::Backlog;
 use raddle_sys::abi::CloneArgs;
 use raddle_sys::{mem, nr};
@@ -235,6 +235,8 @@ pub struct Carrier {
     /// Signals that arrived here and that aren't routed yet.
     pub arrivals: Arrivals,
     pub(crate) delays: crate::state::delays::Counts,
+    /// See [`crate::state::events`].
+    pub(crate) events: EventRing,
 }
 
 /// See [`Carrier`]: the queue's ends and the counts of arrivals are on its first page.
@@ -251,6 +253,8 @@ impl Carrier {
         steal_fail: offset_of!(Carrier, steal_fail) as u32,
         preempt: offset_of!(Carrier, preempt) as u32,
         park: offset_of!(Carrier, park) as u32,
+        events: offset_of!(Carrier, events) as u32,
+        reserved: 0,
     };
 
     /// The running carrier.
@@ -512,6 +516,8 @@ impl Carrier {
             in_clock: _, plugin_call: _, abandon: _, anchor: _, clone_args: _, clone_flags: _,
             // `fork::in_child` and `fork::settle`:
             slices: _, pages: _, delays: _,
+            // `events::in_child`; a slot that is used again goes on with its ring:
+            events: _,
             // What is stale here costs a closer look, or a wake-up that is not needed:
             state: _, wake_word: _, watched: _, robbed: _, asks: _, watch: _,
             // Counts and clocks that go on:

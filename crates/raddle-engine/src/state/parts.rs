@@ -12,6 +12,7 @@ pub(crate) mod pages;
 pub(crate) mod pinning;
 pub(crate) mod pump;
 pub(crate) mod quantum_timer;
+pub(crate) mod recorder;
 pub(crate) mod ring;
 pub(crate) mod roster;
 pub(crate) mod slow_rings;

@@ -16,6 +16,7 @@ use crate::state::parts::filters::Filters;
 use crate::state::parts::helpers::Helpers;
 use crate::state::parts::pages::Pages;
 use crate::state::parts::pinning::Log;
+use crate::state::parts::recorder::Recorder;
 use crate::state::parts::pump::{Pump, Rows};
 use crate::state::parts::ring::Ring;
 use crate::state::parts::roster::Roster;
@@ -111,6 +112,7 @@ pub struct Process {
     pub pages: Pages,
     pub roster: Roster,
     pub(crate) pins: Log,
+    pub(crate) recorder: Recorder,
     pub(crate) block_events: BlockEvents,
     pub stacks: Stacks,
     /// The carriers of all engines.
@@ -185,6 +187,7 @@ impl Process {
             pages: Pages::new(),
             roster: Roster::new(),
             pins: Log::new(),
+            recorder: Recorder::new(),
             block_events: BlockEvents::new(),
             stacks: Stacks::new(),
             list: [const { AtomicPtr::new(null_mut()) }; MAX_CARRIERS],

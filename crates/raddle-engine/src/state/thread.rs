@@ -84,9 +84,7 @@ pub struct Thread {
     /// If not null, the carrier that ran it alone and will again
     /// ([`crate::scheduling::bound::unbind`]). The thread's own.
     pub(crate) away_from: AtomicPtr<Carrier>,
-    /// Non-zero: a wake-up may put the thread elsewhere than into a run queue, because it is bound,
-    /// a UMS worker, or a further engine's. Set by the thread that makes it so (release), before
-    /// this one is woken again; a stale bit costs a closer look and no more.
+    /// [`ROUTED`], [`FOLLOWED`]. Stale bits cost a closer look and no more.
     routes: AtomicU32,
     /// Number of the engine that it belongs to; 0 for the default one. Written with `routes`.
     engine: AtomicU32,
@@ -129,6 +127,13 @@ pub struct Thread {
     slot: Cell<u32>,
     pub name: [AtomicU8; 16],
 }
+
+/// In [`Thread::routes`]: a wake-up may put the thread elsewhere than into a run queue, because it
+/// is bound, a UMS worker, or a further engine's. Set by the thread that makes it so (release),
+/// before this one is woken again.
+const ROUTED: u32 = 1;
+/// In [`Thread::routes`]: a wake-up is an event. Set by the carrier that begins to run the thread.
+const FOLLOWED: u32 = 2;
 
 impl Thread {
     /// Offset of the word that says where the thread is in its life.
@@ -206,15 +211,35 @@ impl Thread {
         self.ums_next.get().is_null()
     }
 
+    /// Returns true if a wake-up does more than put the thread into a run queue.
+    #[inline(always)]
+    pub(crate) fn takes_detour(&self) -> bool {
+        self.routes.load(Ordering::Relaxed) != 0
+    }
+
     /// Returns true if a wake-up puts the thread anywhere but into a run queue.
     #[inline(always)]
     pub(crate) fn is_woken_elsewhere(&self) -> bool {
-        self.routes.load(Ordering::Relaxed) != 0
+        self.routes.load(Ordering::Relaxed) & ROUTED != 0
     }
 
     /// The thread is bound or a UMS worker from now on.
     pub(crate) fn is_routed(&self) {
-        self.routes.fetch_or(1, Ordering::SeqCst);
+        self.routes.fetch_or(ROUTED, Ordering::SeqCst);
+    }
+
+    /// Wake-ups of the thread are events from now on ([`crate::state::events`]).
+    pub(crate) fn is_followed(&self) {
+        if self.routes.load(Ordering::Relaxed) & FOLLOWED == 0 {
+            self.routes.fetch_or(FOLLOWED, Ordering::Relaxed);
+        }
+    }
+
+    /// Wake-ups are no events any more.
+    pub(crate) fn is_not_followed(&self) {
+        if self.routes.load(Ordering::Relaxed) & FOLLOWED != 0 {
+            self.routes.fetch_and(!FOLLOWED, Ordering::Relaxed);
+        }
     }
 
     /// The running thread is no longer bound, unless it is bound anew meanwhile: the binder sets

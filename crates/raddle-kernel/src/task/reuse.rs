@@ -16,7 +16,7 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_arch::set_control_words;
 use raddle_engine::reusable::Seat;
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, PROCESS, Thread, switch, ums};
+use raddle_engine::{Carrier, PROCESS, Thread, events, switch, ums};
 use raddle_sched::timers::NEVER;
 use raddle_sys::{err, errno};
 
@@ -129,6 +129,7 @@ pub fn reuse(stack_size: usize, next: *mut c_void) -> Option<usize> {
     scheduling::inherit(thread, parent);
     ums::adopt(thread, parent);
     shares::created(thread, parent);
+    events::created(thread, parent);
     PROCESS.unpark(thread.task_ref());
     Some(id)
 }

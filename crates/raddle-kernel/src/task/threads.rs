@@ -17,7 +17,7 @@ use crate::{scheduling, signal};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use raddle_arch::{ChildRegisters, CloneFrame, RED_ZONE, SwitchFrame, first_frame};
-use raddle_engine::{Carrier, PROCESS, Thread, switch, ums};
+use raddle_engine::{Carrier, PROCESS, Thread, events, switch, ums};
 use raddle_sys::{err, errno};
 
 /// Starts the engine, unless it has started. First the only thread takes over its attributes from
@@ -96,6 +96,7 @@ pub fn create(frame: &CloneFrame, request: &Request) -> isize {
     scheduling::inherit(thread, parent);
     ums::adopt(thread, parent);
     shares::created(thread, parent);
+    events::created(thread, parent);
     PROCESS.unpark(thread.task_ref());
     tid as isize
 }

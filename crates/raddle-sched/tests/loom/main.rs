@@ -9,6 +9,7 @@
 
 mod absence;
 mod chunks;
+mod event_ring;
 mod orders;
 mod parking;
 mod queues;

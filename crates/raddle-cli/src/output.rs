@@ -1,4 +1,5 @@
-//! A file that is whole or not there: for its user alone, as a core has all that a process knows.
+//! A file that is whole or not there: for its user alone, as cores and traces have what a process
+//! knows.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -12,7 +13,7 @@ use crate::failure::Failure;
 
 /// A file that is being written. It has no name until it is kept, so that nothing is left if this
 /// process is killed; where the file system can't do that, it is removed unless it is kept.
-pub(super) struct Output {
+pub(crate) struct Output {
     file: File,
     /// Its name meanwhile, if it has one.
     path: Option<PathBuf>,
@@ -24,7 +25,7 @@ pub(super) struct Output {
 impl Output {
     /// Creates the file, which must not exist. With `force` it takes the place of a regular file
     /// when it is whole; it is written through no link.
-    pub(super) fn create(goal: &Path, force: bool) -> Result<Output, Failure> {
+    pub(crate) fn create(goal: &Path, force: bool) -> Result<Output, Failure> {
         let exists = fs::symlink_metadata(goal);
         if let Ok(found) = &exists
             && !(force && found.is_file())
@@ -50,12 +51,12 @@ impl Output {
         })
     }
 
-    pub(super) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
     /// Explains a failed write.
-    pub(super) fn failed(&self, error: &io::Error) -> Failure {
+    pub(crate) fn failed(&self, error: &io::Error) -> Failure {
         Failure::input(
             format!("{} can't be written ({error})", self.goal.display()),
             "give a name where there is room; what was written is removed",
@@ -63,7 +64,7 @@ impl Output {
     }
 
     /// The file is whole.
-    pub(super) fn keep(mut self) -> Result<(), Failure> {
+    pub(crate) fn keep(mut self) -> Result<(), Failure> {
         self.name().map_err(|error| self.failed(&error))
     }
 

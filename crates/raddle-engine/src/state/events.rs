@@ -1,0 +1,204 @@
+//! Events for tools: what each carrier runs, what threads wait for, and what wakes them.
+//!
+//! A carrier writes events to a ring of its own, other kernel threads to a common one. The tool
+//! reads the rings from outside. Nothing is recorded until a tool asks ([`record`]), and then until
+//! the time that it has asked for is over: a tool that dies leaves nothing on.
+//!
+//! Off, it costs nothing, because the hot paths look at no word that they don't read anyway:
+//!
+//! | hot path | the word | what is set there meanwhile |
+//! |---|---|---|
+//! | a switch | [`accounting::ON`] | [`accounting::EVENTS`] |
+//! | a wake-up | the thread's *routes* | [`Thread::is_followed`], when the thread begins to run |
+//!
+//! So the first wake-up of a thread that waited before recording began isn't an event. A thread
+//! that is still followed afterwards takes the longer way once.
+//!
+//! The rings' memory is mapped at the first request, left out of forks, and never unmapped: a tool
+//! may read it at any time. Pages are used as events come.
+//!
+//! Rejected: a time stamp by `clock_gettime` (three times the cost of the counter); one ring for
+//! all carriers (each event would move a cache line between CPUs).
+
+use crate::state::accounting;
+use crate::state::carrier::Carrier;
+use crate::state::clock;
+use crate::state::process::PROCESS;
+use crate::state::thread::{Thread, WaitKind};
+use core::sync::atomic::Ordering;
+use raddle_inspect::{Event, EventKind};
+use raddle_sched::event_ring::Slot;
+use raddle_sched::{EventRing, TaskRef};
+use raddle_sys::{mem, nr, sys};
+
+/// The least and the most events that a ring keeps.
+const CAPACITIES: core::ops::RangeInclusive<u64> = 1 << 10..=1 << 22;
+/// What it keeps if the tool doesn't say.
+const CAPACITY: u64 = 1 << 16;
+
+/// Has events recorded for `seconds` more, `u32::MAX` for ever; 0 ends what others have asked for,
+/// too. `capacity` is how many events a ring keeps, 0 for the default; the first request counts.
+/// For sysmon.
+pub(crate) fn record(seconds: u32, capacity: u32) {
+    let recorder = &PROCESS.recorder;
+    if seconds == 0 {
+        return stop();
+    }
+    let kept = match capacity {
+        0 => CAPACITY,
+        _ => u64::from(capacity).clamp(*CAPACITIES.start(), *CAPACITIES.end()),
+    };
+    if recorder.capacity.load(Ordering::Relaxed) == 0 {
+        let kept = kept.next_power_of_two();
+        recorder.capacity.store(kept, Ordering::Release);
+    }
+    let more_ns = u64::from(seconds) * 1_000_000_000;
+    let until_ns = match seconds {
+        u32::MAX => u64::MAX,
+        _ => clock::now_ns().saturating_add(more_ns),
+    };
+    recorder.until_ns.fetch_max(until_ns, Ordering::Relaxed);
+    open(&recorder.common);
+    PROCESS.all_carriers().for_each(|carrier| open(&carrier.events));
+    accounting::ON.fetch_or(accounting::EVENTS, Ordering::SeqCst);
+}
+
+/// Ends the recording if its time is over. For sysmon, at any look: while nothing runs, there are
+/// no events.
+pub(crate) fn look(now_ns: u64) {
+    if is_on() && PROCESS.recorder.until_ns.load(Ordering::Relaxed) <= now_ns {
+        stop();
+    }
+}
+
+fn stop() {
+    PROCESS.recorder.until_ns.store(0, Ordering::Relaxed);
+    accounting::ON.fetch_and(!accounting::EVENTS, Ordering::SeqCst);
+}
+
+/// Returns true while events are recorded.
+#[inline(always)]
+pub(crate) fn is_on() -> bool {
+    accounting::ON.load(Ordering::Relaxed) & accounting::EVENTS != 0
+}
+
+/// Gives a ring its memory, once. Without memory its events are lost, and counted.
+fn open(ring: &EventRing) {
+    const DONTFORK: usize = nr::MADV_DONTFORK as usize;
+    if ring.is_open() {
+        return;
+    }
+    let capacity = PROCESS.recorder.capacity.load(Ordering::Acquire);
+    let len = capacity as usize * size_of::<Slot>();
+    let Ok(memory) = mem::map(len) else {
+        return;
+    };
+    // SAFETY: a fresh mapping of that size, zeroed, never unmapped; only sysmon opens rings, and a
+    // carrier its own before it is listed.
+    unsafe {
+        sys!(nr::__NR_madvise, memory, len, DONTFORK);
+        ring.open(memory.cast(), capacity);
+    }
+}
+
+/// A carrier begins to run threads.
+pub(crate) fn carrier_starts(carrier: &Carrier) {
+    if is_on() {
+        open(&carrier.events);
+    }
+}
+
+/// The thread that runs on `carrier` makes room for `next`, or for the scheduler loop.
+pub(crate) fn switched(carrier: &Carrier, next: Option<&Thread>) {
+    let thread = carrier.thread_or_none();
+    if thread.is_none() && next.is_none() {
+        return;
+    }
+    let ends = thread.is_some_and(|thread| core::ptr::eq(carrier.exiting.get(), thread));
+    let kind = if ends { EventKind::END } else { EventKind::SWITCH };
+    note(carrier, kind, thread, next.map_or(0, Thread::tid));
+    if let Some(next) = next {
+        next.is_followed();
+    }
+}
+
+/// `task` is being woken; `carrier` is the one that does it, none on another kernel thread.
+#[cold]
+pub(crate) fn woken(carrier: Option<&Carrier>, task: TaskRef) {
+    let thread = Thread::of(task);
+    if !is_on() {
+        return thread.is_not_followed();
+    }
+    match carrier {
+        Some(carrier) => {
+            let waker = carrier.thread_or_none().map_or(0, Thread::tid);
+            note(carrier, EventKind::WAKE, Some(thread), waker);
+        }
+        None => note_elsewhere(EventKind::WAKE, Some(thread), 0),
+    }
+}
+
+/// `parent`, which runs here, has made `thread`.
+#[inline]
+pub fn created(thread: &Thread, parent: &Thread) {
+    if is_on() {
+        note(Carrier::current(), EventKind::CREATE, Some(thread), parent.tid());
+        thread.is_followed();
+    }
+}
+
+/// Sysmon has found that `carrier` waits in the kernel with its thread.
+pub(crate) fn blocked(carrier: &Carrier) {
+    if is_on() {
+        note_elsewhere(EventKind::BLOCK, carrier.thread_or_none(), carrier.id.get());
+    }
+}
+
+/// Notes an event of a thread that runs on `carrier`, the calling one.
+#[cold]
+pub(crate) fn note(carrier: &Carrier, kind: EventKind, thread: Option<&Thread>, other: u32) {
+    if !carrier.events.push(event(kind, thread, other).words()) {
+        PROCESS.recorder.lost.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Notes an event on a kernel thread that is no carrier.
+#[cold]
+pub(crate) fn note_elsewhere(kind: EventKind, thread: Option<&Thread>, other: u32) {
+    let recorder = &PROCESS.recorder;
+    let written = match recorder.writer.try_lock() {
+        Some(_writer) => recorder.common.push(event(kind, thread, other).words()),
+        None => false,
+    };
+    if !written {
+        recorder.lost.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+fn event(kind: EventKind, thread: Option<&Thread>, other: u32) -> Event {
+    let wait = thread.map_or(0, |thread| thread.wait_kind.load(Ordering::Relaxed));
+    let arg = thread.map_or(0, |thread| thread.wait_arg.load(Ordering::Relaxed));
+    Event {
+        stamp: raddle_arch::timestamp(),
+        kind,
+        thread: thread.map_or(0, Thread::tid),
+        other,
+        wait: WaitKind(wait),
+        arg: arg as u64,
+    }
+}
+
+/// In the child of a fork, which has none of the rings' memory, and one kernel thread.
+pub(crate) fn in_child() {
+    let recorder = &PROCESS.recorder;
+    if recorder.capacity.load(Ordering::Relaxed) == 0 {
+        return; // no page is written to
+    }
+    // SAFETY: the holder of the lock, if any, doesn't exist here.
+    unsafe { recorder.writer.break_lock() };
+    recorder.capacity.store(0, Ordering::Relaxed);
+    recorder.until_ns.store(0, Ordering::Relaxed);
+    recorder.lost.store(0, Ordering::Relaxed);
+    recorder.common.forget();
+    PROCESS.all_carriers().for_each(|carrier| carrier.events.forget());
+}

@@ -1,0 +1,77 @@
+//! What carriers record while a tool asks for it: an event has three words, in a ring of each
+//! carrier's. The tool reads the rings from outside, by the addresses in a [`Layout`](crate::Layout).
+
+use crate::codes::{EventKind, WaitKind};
+
+/// Words of an event.
+pub const EVENT_WORDS: usize = 3;
+
+/// Bits of [`Event::arg`].
+pub const ARG_BITS: u32 = 48;
+
+/// One event.
+///
+/// | kind | `thread` | `other` | `wait`, `arg` |
+/// |---|---|---|---|
+/// | [`EventKind::SWITCH`] | stops running here, 0 for none | runs here from now on, 0 for none | what `thread` waits for |
+/// | [`EventKind::WAKE`] | was woken | ran here meanwhile, 0 for none | what `thread` waited for |
+/// | [`EventKind::CREATE`] | is new | created it | |
+/// | [`EventKind::END`] | ends | | |
+/// | [`EventKind::PREEMPT`] | has to make room | | |
+/// | [`EventKind::BLOCK`] | waits in the kernel, with its carrier | | `arg`: the carrier's id |
+/// | [`EventKind::RETURN`] | is back from there | | |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// The CPU's time-stamp counter.
+    pub stamp: u64,
+    pub kind: EventKind,
+    /// A green thread's id.
+    pub thread: u32,
+    /// Another one's.
+    pub other: u32,
+    pub wait: WaitKind,
+    /// An address, a descriptor or a number; the low [`ARG_BITS`] bits.
+    pub arg: u64,
+}
+
+impl Event {
+    /// Returns the event as it stands in a ring.
+    #[inline]
+    pub const fn words(self) -> [u64; EVENT_WORDS] {
+        let threads = self.thread as u64 | (self.other as u64) << 32;
+        let arg = self.arg & ((1 << ARG_BITS) - 1);
+        let codes = (self.wait.0 as u64 & 0xff) << 48 | (self.kind.0 as u64) << 56;
+        [self.stamp, threads, arg | codes]
+    }
+
+    /// Reads an event from a ring; `None` if the slot is empty.
+    ///
+    /// # Examples
+    /// ```
+    /// use raddle_inspect::{Event, EventKind, WaitKind};
+    /// let event = Event {
+    ///     stamp: 7,
+    ///     kind: EventKind::SWITCH,
+    ///     thread: 1,
+    ///     other: 2,
+    ///     wait: WaitKind::FUTEX,
+    ///     arg: 0x7fff_0000_1000,
+    /// };
+    /// assert_eq!(Event::from_words(event.words()), Some(event));
+    /// assert_eq!(Event::from_words([0; 3]), None);
+    /// ```
+    pub const fn from_words([stamp, threads, rest]: [u64; EVENT_WORDS]) -> Option<Event> {
+        let kind = EventKind((rest >> 56) as u32);
+        if stamp == 0 || kind.0 == 0 {
+            return None;
+        }
+        Some(Event {
+            stamp,
+            kind,
+            thread: threads as u32,
+            other: (threads >> 32) as u32,
+            wait: WaitKind((rest >> 48) as u32 & 0xff),
+            arg: rest & ((1 << ARG_BITS) - 1),
+        })
+    }
+}

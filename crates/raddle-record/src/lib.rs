@@ -1,0 +1,17 @@
+//! What the carriers of another process do: events that they record, read from outside, and what
+//! tools make of them.
+//!
+//! | module | noun |
+//! |---|---|
+//! | [`rings`] | the rings of events in the process's memory |
+//! | [`clock`] | the time of a stamp |
+//! | [`order`] | events of all rings in the order of time |
+//! | [`perfetto`] | a trace for Perfetto |
+//!
+//! Everything that is read may be wrong on purpose: nothing here trusts a count or an address, and
+//! all that is kept has a limit.
+
+pub mod clock;
+pub mod order;
+pub mod perfetto;
+pub mod rings;

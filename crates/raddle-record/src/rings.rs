@@ -1,0 +1,267 @@
+//! The rings of events, in the memory of the process that writes them meanwhile.
+//!
+//! The protocol is that of [`CarrierOffsets::events`](raddle_inspect::CarrierOffsets): a copy is
+//! good if the number of events written, read after it, leaves the copied slots alone.
+
+use std::collections::HashMap;
+
+use raddle_inspect::{EVENT_WORDS, Event, Layout};
+use raddle_stacks::Memory;
+
+/// The most carriers of a process.
+const CARRIERS_MAX: u32 = 1 << 12;
+/// The most slots of a ring.
+const SLOTS_MAX: u64 = 1 << 22;
+/// Slots that are read at a time.
+const PIECE: u64 = 1 << 14;
+const SLOT_BYTES: usize = EVENT_WORDS * 8;
+
+/// The writer of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Lane {
+    /// The carrier with this id.
+    Carrier(u32),
+    /// A kernel thread that is no carrier.
+    Other,
+}
+
+/// Where reading begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum From {
+    /// With the events that the rings still have.
+    Oldest,
+    /// With the next event.
+    Now,
+}
+
+/// The rings of one process, and how far each was read.
+pub struct Rings {
+    layout: Layout,
+    from: From,
+    /// By the ring's address: its lane, and the next event.
+    next: HashMap<u64, (Lane, u64)>,
+    lost: u64,
+    /// What the process counted as lost when reading began.
+    lost_before: Option<u64>,
+    bytes: Vec<u8>,
+}
+
+impl Rings {
+    /// The rings that a layout tells.
+    pub fn new(layout: Layout, from: From) -> Rings {
+        Rings {
+            layout,
+            from,
+            next: HashMap::new(),
+            lost: 0,
+            lost_before: None,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Calls `each` with every event that came since the last call, ring by ring, each in the order
+    /// of its writer. Returns false if the process's memory can't be read any more.
+    pub fn poll(&mut self, memory: &dyn Memory, mut each: impl FnMut(Lane, Event)) -> bool {
+        let Some(count) = memory.half(self.layout.carrier_count) else {
+            return false;
+        };
+        self.read(memory, Lane::Other, self.layout.common_events, &mut each);
+        for index in 0..count.min(CARRIERS_MAX) {
+            let at = self.layout.carriers.wrapping_add(u64::from(index) * 8);
+            let Some(carrier) = memory.word(at).filter(|&carrier| carrier != 0) else {
+                continue;
+            };
+            let id = memory.half(carrier.wrapping_add(self.layout.carrier_id));
+            let ring = carrier.wrapping_add(self.layout.carrier.events.into());
+            self.read(memory, Lane::Carrier(id.unwrap_or(index)), ring, &mut each);
+        }
+        true
+    }
+
+    /// Returns how many events were overwritten before they were read, or had no room.
+    pub fn lost(&mut self, memory: &dyn Memory) -> u64 {
+        let counted = memory.word(self.layout.lost_events).unwrap_or(0);
+        let before = *self.lost_before.get_or_insert(counted);
+        self.lost + counted.saturating_sub(before)
+    }
+
+    fn read(
+        &mut self,
+        memory: &dyn Memory,
+        lane: Lane,
+        ring: u64,
+        each: &mut dyn FnMut(Lane, Event),
+    ) {
+        let Some([slots, mask, written]) = words(memory, ring) else {
+            return;
+        };
+        let capacity = mask.wrapping_add(1);
+        if slots == 0 || !capacity.is_power_of_two() || capacity > SLOTS_MAX {
+            return;
+        }
+        let oldest = written.saturating_sub(mask);
+        let first = match self.from {
+            From::Oldest => oldest,
+            From::Now => written,
+        };
+        let (_, mut at) = *self.next.entry(ring).or_insert((lane, first));
+        self.lost += oldest.saturating_sub(at);
+        at = at.max(oldest);
+        while at < written {
+            let within = at & mask;
+            let count = PIECE.min(capacity - within).min(written - at);
+            self.bytes.resize(count as usize * SLOT_BYTES, 0);
+            let from = slots.wrapping_add(within * SLOT_BYTES as u64);
+            let got = memory.read(from, &mut self.bytes) / SLOT_BYTES;
+            let Some([.., after]) = words(memory, ring).filter(|_| got != 0) else {
+                break;
+            };
+            let good = after.saturating_sub(mask);
+            for (slot, number) in self.bytes.chunks_exact(SLOT_BYTES).take(got).zip(at..) {
+                let word = |n: usize| {
+                    let bytes = slot[n * 8..].first_chunk().copied();
+                    u64::from_le_bytes(bytes.unwrap_or_default())
+                };
+                let event = Event::from_words(std::array::from_fn(word));
+                match event.filter(|_| number >= good) {
+                    Some(event) => each(lane, event),
+                    None => self.lost += 1,
+                }
+            }
+            at += got as u64;
+        }
+        self.next.insert(ring, (lane, at.max(first)));
+    }
+}
+
+fn words(memory: &dyn Memory, at: u64) -> Option<[u64; 3]> {
+    let mut bytes = [0; 24];
+    memory.read_all(at, &mut bytes)?;
+    let word = |n: usize| {
+        let word = bytes[n * 8..].first_chunk().copied();
+        u64::from_le_bytes(word.unwrap_or_default())
+    };
+    Some(std::array::from_fn(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raddle_inspect::{EventKind, WaitKind};
+    use std::cell::RefCell;
+
+    /// A process with one carrier at 0x1000, which has its ring at 0x1100 and slots at 0x10000.
+    struct Fake {
+        slots: RefCell<Vec<u8>>,
+        written: RefCell<u64>,
+        /// Written by each read of slots.
+        rush: u64,
+    }
+
+    const CAPACITY: u64 = 8;
+
+    impl Memory for Fake {
+        fn read(&self, address: u64, to: &mut [u8]) -> usize {
+            let bytes: Vec<u8> = match address {
+                0x500 => 1u32.to_le_bytes().to_vec(),
+                0x600 => 0x1000u64.to_le_bytes().to_vec(),
+                0x1010 => 5u32.to_le_bytes().to_vec(),
+                0x1100 => [0x10000, CAPACITY - 1, *self.written.borrow()]
+                    .iter()
+                    .flat_map(|word| word.to_le_bytes())
+                    .collect(),
+                0x10000.. => {
+                    let from = (address - 0x10000) as usize;
+                    let slots = self.slots.borrow();
+                    let Some(rest) = slots.get(from..) else {
+                        return 0;
+                    };
+                    let copied = rest.to_vec();
+                    drop(slots);
+                    (0..self.rush).for_each(|_| self.push());
+                    copied
+                }
+                _ => vec![0; to.len()],
+            };
+            let len = to.len().min(bytes.len());
+            to[..len].copy_from_slice(&bytes[..len]);
+            len
+        }
+    }
+
+    impl Fake {
+        fn new(rush: u64) -> Fake {
+            Fake {
+                slots: RefCell::new(vec![0; CAPACITY as usize * SLOT_BYTES]),
+                written: RefCell::new(0),
+                rush,
+            }
+        }
+
+        fn push(&self) {
+            let mut written = self.written.borrow_mut();
+            let event = Event {
+                stamp: *written + 1,
+                kind: EventKind::SWITCH,
+                thread: 1,
+                other: 2,
+                wait: WaitKind::NONE,
+                arg: 0,
+            };
+            let at = (*written % CAPACITY) as usize * SLOT_BYTES;
+            for (word, at) in event.words().into_iter().zip((at..).step_by(8)) {
+                self.slots.borrow_mut()[at..at + 8].copy_from_slice(&word.to_le_bytes());
+            }
+            *written += 1;
+        }
+    }
+
+    fn layout() -> Layout {
+        let mut bytes = vec![0; size_of::<Layout>()];
+        bytes[..8].copy_from_slice(&raddle_inspect::LAYOUT_MAGIC);
+        bytes[8..12].copy_from_slice(&raddle_inspect::LAYOUT_VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&(size_of::<Layout>() as u32).to_le_bytes());
+        let mut layout = Layout::parse(&bytes).unwrap();
+        layout.carrier_count = 0x500;
+        layout.carriers = 0x600;
+        layout.carrier_id = 0x10;
+        layout.carrier.events = 0x100;
+        layout
+    }
+
+    fn stamps(rings: &mut Rings, process: &Fake) -> Vec<u64> {
+        let mut stamps = Vec::new();
+        let goes_on = rings.poll(process, |lane, event| {
+            assert_eq!(lane, Lane::Carrier(5));
+            stamps.push(event.stamp);
+        });
+        assert!(goes_on);
+        stamps
+    }
+
+    #[test]
+    fn each_event_is_read_once_and_those_that_were_overwritten_count_as_lost() {
+        let process = Fake::new(0);
+        let mut rings = Rings::new(layout(), From::Oldest);
+        assert_eq!(stamps(&mut rings, &process), []);
+        (0..3).for_each(|_| process.push());
+        assert_eq!(stamps(&mut rings, &process), [1, 2, 3]);
+        (0..10).for_each(|_| process.push());
+        assert_eq!(stamps(&mut rings, &process), [7, 8, 9, 10, 11, 12, 13]);
+        assert_eq!(rings.lost(&process), 3);
+        let mut later = Rings::new(layout(), From::Now);
+        assert_eq!(stamps(&mut later, &process), []);
+        process.push();
+        assert_eq!(stamps(&mut later, &process), [14]);
+    }
+
+    #[test]
+    fn a_slot_that_is_written_meanwhile_is_not_believed() {
+        let process = Fake::new(3);
+        let mut rings = Rings::new(layout(), From::Oldest);
+        (0..7).for_each(|_| process.push());
+        // After the read 10 events are written: 3 to 9 are intact.
+        assert_eq!(stamps(&mut rings, &process), [4, 5, 6, 7]);
+        assert_eq!(rings.lost(&process), 3);
+    }
+}
