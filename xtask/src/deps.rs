@@ -1,10 +1,10 @@
-//! The packages that building and testing need, and getting the missing ones: from apt; .NET, which
-//! Debian does not have, from PyPI, and cargo-deny from crates.io, both into the target folder.
+//! The packages that building and testing need, and getting the missing ones: from apt; what Debian
+//! does not have from PyPI and crates.io, into the target folder.
 //!
 //! A package counts as present when its files can be found, however they were installed: the tests
 //! need `javac`, not `default-jdk-headless`. Nothing present is touched or upgraded.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Result, ensure};
@@ -25,16 +25,39 @@ enum Presence {
     File(&'static [&'static str]),
     /// A JDK of at least this version is found.
     Jdk(u32),
-    /// The target folder holds .NET, or it is installed.
-    Dotnet,
+    /// The target folder holds the program of this Python package, or it is installed.
+    Wheel(&'static Wheel),
     /// The target folder holds it.
     CargoDeny,
 }
 
 const CARGO_DENY: &str = "cargo-deny";
-/// The runtime of .NET as a Python package, of Microsoft's.
-const DOTNET: &str = "dotnetcore2";
-const DOTNET_VERSION: &str = "3.1.23";
+
+/// A program that is a Python package.
+struct Wheel {
+    /// The package and its version, as pip has them.
+    wanted: &'static str,
+    /// Its folder in the target folder.
+    folder: &'static str,
+    /// The program below that folder.
+    program: &'static str,
+    /// The program's name elsewhere.
+    name: &'static str,
+}
+
+/// The runtime of .NET, of Microsoft's.
+const DOTNET: Wheel = Wheel {
+    wanted: "dotnetcore2==3.1.23",
+    folder: "dotnet",
+    program: "dotnetcore2/bin/dotnet",
+    name: "dotnet",
+};
+const PY_SPY: Wheel = Wheel {
+    wanted: "py-spy==0.4.2",
+    folder: "py-spy",
+    program: "bin/py-spy",
+    name: "py-spy",
+};
 
 const fn programs(
     package: &'static str,
@@ -74,10 +97,19 @@ const DEPENDENCIES: &[Dependency] = &[
     },
     programs("python3-pip", &["pip3"], "lane real: C# on .NET"),
     Dependency {
-        package: DOTNET,
-        present: Presence::Dotnet,
+        package: "dotnetcore2",
+        present: Presence::Wheel(&DOTNET),
         without: "lane real: C# on .NET",
     },
+    Dependency {
+        package: "py-spy",
+        present: Presence::Wheel(&PY_SPY),
+        without: "lane real: other tools of Python",
+    },
+    programs("nodejs", &["node"], "lane real: JavaScript"),
+    programs("elfutils", &["eu-stack"], "lane real: other tools, eu-stack"),
+    programs("strace", &["strace"], "lane real: other tools, strace"),
+    programs("linux-perf", &["perf"], "lane real: other tools, perf"),
     programs("mariadb-server", &["mariadbd"], "lane real: MariaDB"),
     programs("sysbench", &["sysbench"], "lane real: MariaDB"),
     programs("wrk", &["wrk"], "lane real: the HTTP server under load"),
@@ -149,17 +181,23 @@ pub(crate) fn ensure(target: &Path, install: bool) -> usize {
         );
     }
     if install && !missing.is_empty() {
-        let is_missing = |package| missing.iter().any(|it| it.package == package);
-        let (needs_dotnet, needs_deny) = (is_missing(DOTNET), is_missing(CARGO_DENY));
-        missing.retain(|it| ![DOTNET, CARGO_DENY].contains(&it.package));
-        if !missing.is_empty() {
-            apt_install(&missing);
+        let from_apt = |it: &&Dependency| {
+            let elsewhere = matches!(it.present, Presence::Wheel(_) | Presence::CargoDeny);
+            !elsewhere
+        };
+        let packages: Vec<_> = missing.iter().copied().filter(from_apt).collect();
+        if !packages.is_empty() {
+            apt_install(&packages);
         }
-        if needs_dotnet {
-            pip_install(target);
-        }
-        if needs_deny && let Err(error) = deny::install(target) {
-            println!("{error:#}");
+        for dependency in missing {
+            let done = match dependency.present {
+                Presence::Wheel(wheel) => wheel.install(target),
+                Presence::CargoDeny => deny::install(target),
+                _ => Ok(()),
+            };
+            if let Err(error) = done {
+                println!("{error:#}");
+            }
         }
         missing = self::missing(target);
     }
@@ -195,9 +233,8 @@ impl Presence {
             Presence::File(files) => files.iter().any(|file| Path::new(file).exists()),
             Presence::Jdk(least) => jdk_version().is_some_and(|version| version >= least),
             Presence::CargoDeny => deny::program(target).is_file(),
-            Presence::Dotnet => {
-                let program = target.join("dotnet/dotnetcore2/bin/dotnet");
-                program.is_file() || shell::find("dotnet").is_some()
+            Presence::Wheel(wheel) => {
+                wheel.path(target).is_file() || shell::find(wheel.name).is_some()
             }
         }
     }
@@ -253,20 +290,21 @@ fn apt_install(missing: &[&Dependency]) {
     }
 }
 
-/// Puts .NET into the target folder, and makes its program executable, which the package does not.
-fn pip_install(target: &Path) {
-    let folder = target.join("dotnet");
-    let wanted = format!("{DOTNET}=={DOTNET_VERSION}");
-    println!("installing with pip: {wanted}");
-    let mut pip = Command::new("pip3");
-    pip.args(["install", "--quiet", "--no-deps", "--upgrade", "--target"])
-        .arg(&folder)
-        .arg(&wanted);
-    let program = folder.join("dotnetcore2/bin/dotnet");
-    let done = shell::run(&mut pip)
-        .and_then(|()| shell::run(Command::new("chmod").arg("+x").arg(program)));
-    if let Err(error) = done {
-        println!("{error:#}");
+impl Wheel {
+    fn path(&self, target: &Path) -> PathBuf {
+        target.join(self.folder).join(self.program)
+    }
+
+    /// Puts it into the target folder, and makes its program executable, which not every package
+    /// does.
+    fn install(&self, target: &Path) -> Result<()> {
+        println!("installing with pip: {}", self.wanted);
+        let mut pip = Command::new("pip3");
+        pip.args(["install", "--quiet", "--no-deps", "--upgrade", "--target"])
+            .arg(target.join(self.folder))
+            .arg(self.wanted);
+        shell::run(&mut pip)?;
+        shell::run(Command::new("chmod").arg("+x").arg(self.path(target)))
     }
 }
 

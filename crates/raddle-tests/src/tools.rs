@@ -80,11 +80,20 @@ pub(crate) fn python() -> Result<PathBuf> {
 
 /// .NET: where `cargo xtask deps` puts one, or that of `PATH`.
 pub(crate) fn dotnet() -> Result<PathBuf> {
-    let ours = target_folder()?.join("dotnet/dotnetcore2/bin/dotnet");
+    fetched("dotnet/dotnetcore2/bin/dotnet", "dotnet")
+}
+
+/// py-spy, likewise.
+pub fn py_spy() -> Result<PathBuf> {
+    fetched("py-spy/bin/py-spy", "py-spy")
+}
+
+fn fetched(path: &str, name: &str) -> Result<PathBuf> {
+    let ours = target_folder()?.join(path);
     if ours.is_file() {
         return Ok(ours);
     }
-    find_tool("dotnet")
+    find_tool(name)
 }
 
 /// The Java virtual machines here, each version once: that of `PATH` first, then the folders

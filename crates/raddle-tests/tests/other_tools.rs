@@ -7,7 +7,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use raddle_tests::{Mode, Program, RunFolder, Running, find_tool, in_every_mode};
+use raddle_tests::{Mode, Program, RunFolder, Running, find_tool, in_every_mode, py_spy};
 use rustix::process::Signal;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -177,7 +177,7 @@ fn perf_shows_functions_of_green_threads() {
 fn py_spy_shows_threads_of_python() {
     let name = "other_tools::py_spy_shows_threads_of_python";
     under_raddle(name, |mode| {
-        let tool = find_tool("py-spy")?;
+        let tool = py_spy()?;
         let running = start(mode, "tracebacks.py", "ready\n")?;
         let text = run(&tool, &["dump", "--pid", &running.pid().to_string()])?;
         ensure_all(&text, &["wait_for_the_lock", "sleep_for_long", "<module>"])

@@ -9,6 +9,10 @@
 //! searcher that finds work, and sees more, summons the next one. So a burst wakes workers one
 //! after the other, each woken by a worker that has found work.
 //!
+//! No burst ends with a sleeping worker and work that waits for it: a push counts the work, and then
+//! reads whether a worker searches; a searcher that has found work stops counting as one, and then
+//! reads whether more is counted; all SeqCst. One of them sees the other.
+//!
 //! To rest: a worker stops searching, and under the lock looks at the lanes, lists itself as idle
 //! and looks at all deques. No work is left while its worker sleeps:
 //! - pushes to the lanes and the list of idle workers are under the same lock;
@@ -136,7 +140,8 @@ pub(super) struct Shared {
     pub config: Config,
     pub pulse: Pulse,
     state: Lock<State>,
-    /// Items in the lanes. Written under the lock.
+    /// Items in the lanes. Written under the lock; before a summons SeqCst, which
+    /// [`Shared::announce`] does.
     waiting: AtomicUsize,
     pub slots: Box<[Slot]>,
     /// All slots that were ever used are below this index.
@@ -215,7 +220,7 @@ impl Shared {
 
     /// Returns whether the lanes had work a moment ago.
     pub(super) fn has_waiting(&self) -> bool {
-        self.waiting.load(Ordering::Relaxed) > 0
+        self.waiting.load(Ordering::SeqCst) > 0
     }
 
     /// Returns whether some deque had work a moment ago.
@@ -232,12 +237,20 @@ impl Shared {
                 word.store(value, Ordering::SeqCst);
             }
         }
-        self.waiting.store(state.lanes.len(), Ordering::Relaxed);
+        if self.waiting.load(Ordering::Relaxed) != state.lanes.len() {
+            self.waiting.store(state.lanes.len(), Ordering::Relaxed);
+        }
         set(&self.pulse.urgent, state.lanes.urgent() > 0);
         let running = state.running();
         let available = !state.idle.is_empty() || !state.free.is_empty();
         set(&self.pulse.wanting, available && running < state.target);
         set(&self.pulse.surplus, running > state.target);
+    }
+
+    /// Counts the items in the lanes, before a summons: a searcher that is no longer seen as one by
+    /// the summons sees these items.
+    fn announce(&self, state: &State) {
+        self.waiting.store(state.lanes.len(), Ordering::SeqCst);
     }
 
     /// Queues a job from outside the workers' deques.
@@ -288,6 +301,7 @@ impl Shared {
         }
         state.lanes.push(priority, job);
         state.counts.queued += 1;
+        self.announce(&state);
         let wake = self.summon(&mut state);
         let arm = !state.monitored && self.config.max_workers > self.config.min_workers;
         state.monitored |= arm;
@@ -304,6 +318,7 @@ impl Shared {
     pub(super) fn put_back(&self, jobs: impl Iterator<Item = Job>) {
         let mut state = self.state();
         jobs.for_each(|job| state.lanes.push(Priority::Normal, job));
+        self.announce(&state);
         let wake = self.summon(&mut state);
         self.publish(&state);
         drop(state);

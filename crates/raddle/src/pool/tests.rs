@@ -152,14 +152,14 @@ fn one_item_that_queues_more_than_a_deque_holds_loses_none() {
 #[test]
 fn sleeping_workers_wake_for_every_burst() {
     let pool = fixed(2);
-    for round in 0..2000 {
+    for round in 0..20_000 {
         let barrier = Arc::new(Barrier::new(2));
         let there = barrier.clone();
         // Both workers are needed at once.
         let task = pool.task(move || meet(&there)).unwrap();
         pool.queue(move || meet(&barrier)).unwrap();
         assert!(task.wait_timeout(LONG).is_ok(), "round {round}");
-        if round % 100 == 0 {
+        if round % 1000 == 0 {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
