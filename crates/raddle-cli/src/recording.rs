@@ -144,6 +144,11 @@ impl Recording {
         threads(&target).unwrap_or_default()
     }
 
+    /// Returns true if a ring may be full again soon.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.rings.is_behind()
+    }
+
     /// Returns how many events were lost.
     pub(crate) fn lost(&mut self) -> u64 {
         self.rings.lost(&self.memory)

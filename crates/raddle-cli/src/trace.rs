@@ -16,8 +16,8 @@ use crate::failure::{Failure, say};
 use crate::output::Output;
 use crate::recording::{Recording, Timed};
 
-/// How often the rings are read: 65,536 events each hold a million events a second meanwhile.
-const POLL: Duration = Duration::from_millis(20);
+/// How often the rings are read, unless they fill up.
+const POLL: Duration = Duration::from_millis(10);
 /// How often names of new threads are read at most.
 const NAMES: Duration = Duration::from_millis(100);
 
@@ -45,11 +45,7 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<ExitCode> {
         }
     }
     tracer.name_all(&recording);
-    let failed = |error: io::Error| output.failed(&error);
-    if let Some(error) = tracer.failure.take() {
-        return Err(failed(error).into());
-    }
-    let counts = tracer.writer.finish(Moment::now().boot_ns).map_err(failed)?;
+    let counts = tracer.finish().map_err(|error| output.failed(&error))?;
     let lost = recording.lost();
     recording.close();
     if counts == Counts::default() && arguments.last.is_some() {
@@ -89,7 +85,12 @@ fn follow<W: io::Write>(
         .map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
     loop {
         let left = until.map(|until| until.saturating_duration_since(Instant::now()));
-        std::thread::sleep(left.map_or(POLL, |left| left.min(POLL)));
+        let pause = if recording.is_behind() {
+            Duration::ZERO
+        } else {
+            POLL
+        };
+        std::thread::sleep(left.map_or(pause, |left| left.min(pause)));
         let is_last = left.is_some_and(|left| left.is_zero()) || ends.load(Ordering::Relaxed);
         let goes_on = recording.poll(is_last, |timed| tracer.take(timed, 0))?;
         if is_last || !goes_on || tracer.failure.is_some() {
@@ -117,6 +118,14 @@ impl<W: io::Write> Tracer<W> {
                 .writer
                 .event(timed.lane, &timed.event, timed.boot_ns);
             self.failure = written.err();
+        }
+    }
+
+    /// Ends the trace. An error that was met before is that of the trace.
+    fn finish(self) -> io::Result<Counts> {
+        match self.failure {
+            Some(error) => Err(error),
+            None => self.writer.finish(Moment::now().boot_ns),
         }
     }
 

@@ -17,8 +17,8 @@ use raddle_inspect::{Event, EventKind, WaitKind};
 
 use crate::rings::Lane;
 use messages::{
-    Clock, ClockSnapshot, FtraceEvent, FtraceEventBundle, Process, ProcessTree, SchedSwitch,
-    SchedWaking, Thread, ThreadDescriptor, Trace, TracePacket, TrackDescriptor, TrackEvent,
+    Clock, ClockSnapshot, CompactSched, FtraceEventBundle, Interned, InternedData, Process,
+    ProcessTree, Thread, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent,
 };
 
 /// Linux's clock ids.
@@ -35,10 +35,18 @@ const PRIORITY: i32 = 120;
 const SEQUENCE: u32 = 1;
 const SLICE_BEGIN: u32 = 1;
 const SLICE_END: u32 = 2;
-/// In `sequence_flags`: nothing before counts.
+/// In `sequence_flags`: numbers of strings begin anew.
 const STATE_CLEARED: u32 = 1;
+/// In `sequence_flags`: the packet refers to strings.
+const NEEDS_STATE: u32 = 2;
+/// The number of the category of waits.
+const WAIT_CATEGORY: u64 = 1;
+/// The most names that are kept; then numbers begin anew.
+const NAMES_MAX: usize = 1 << 16;
 /// Scheduler events that are kept until they are written in one packet.
-const BUNDLE: usize = 512;
+const BUNDLE: usize = 1024;
+/// The tag of a packet in the file: field 1, with a length.
+const PACKET: u8 = 1 << 3 | 2;
 
 /// Writes a trace.
 pub struct PerfettoWriter<W> {
@@ -50,9 +58,42 @@ pub struct PerfettoWriter<W> {
     tracks: HashSet<u32>,
     /// Threads with an open slice.
     waiting: HashSet<u32>,
-    /// Scheduler events of each lane that aren't written yet.
-    bundles: HashMap<u32, Vec<FtraceEvent>>,
+    /// Scheduler events of each CPU that aren't written yet.
+    bundles: HashMap<u32, Bundle>,
+    /// Numbers of the names of slices.
+    interned: HashMap<(WaitKind, u64), u64>,
     counts: Counts,
+    packet: Vec<u8>,
+}
+
+/// Scheduler events of a CPU.
+#[derive(Default)]
+struct Bundle {
+    events: CompactSched,
+    /// The times of the last switch and the last wake-up.
+    switched_ns: u64,
+    woke_ns: u64,
+    /// Places of the names in the table.
+    commands: HashMap<u32, u32>,
+}
+
+impl Bundle {
+    fn len(&self) -> usize {
+        self.events.switch_timestamp.len() + self.events.waking_timestamp.len()
+    }
+
+    /// Returns the place of a thread's name in the table.
+    fn command(&mut self, tid: u32, names: &HashMap<u32, String>) -> u32 {
+        let table = &mut self.events.intern_table;
+        *self.commands.entry(tid).or_insert_with(|| {
+            let name = match tid {
+                0 => "swapper",
+                _ => names.get(&tid).map_or("", String::as_str),
+            };
+            table.push(name.to_owned());
+            table.len() as u32 - 1
+        })
+    }
 }
 
 /// How many events of each kind were written.
@@ -76,9 +117,11 @@ impl<W: Write> PerfettoWriter<W> {
             tracks: HashSet::new(),
             waiting: HashSet::new(),
             bundles: HashMap::new(),
+            interned: HashMap::new(),
             counts: Counts::default(),
+            packet: Vec::new(),
         };
-        writer.packet(TracePacket {
+        writer.packet(&TracePacket {
             clock_snapshot: Some(ClockSnapshot {
                 clocks: vec![Clock {
                     clock_id: Some(BOOTTIME),
@@ -86,11 +129,10 @@ impl<W: Write> PerfettoWriter<W> {
                 }],
                 primary_trace_clock: Some(BOOTTIME),
             }),
-            trusted_packet_sequence_id: Some(SEQUENCE),
-            sequence_flags: Some(STATE_CLEARED),
             ..TracePacket::default()
         })?;
-        writer.packet(TracePacket {
+        writer.begin_names()?;
+        writer.packet(&TracePacket {
             timestamp: Some(boot_ns),
             process_tree: Some(ProcessTree {
                 processes: vec![Process {
@@ -113,7 +155,7 @@ impl<W: Write> PerfettoWriter<W> {
             return Ok(());
         }
         self.names.insert(tid, name.to_owned());
-        self.packet(TracePacket {
+        self.packet(&TracePacket {
             process_tree: Some(ProcessTree {
                 processes: Vec::new(),
                 threads: vec![Thread {
@@ -154,74 +196,114 @@ impl<W: Write> PerfettoWriter<W> {
         if event.other != 0 {
             self.counts.runs += 1;
         }
-        let switch = SchedSwitch {
-            prev_comm: self.comm(event.thread),
-            prev_pid: Some(event.thread as i32),
-            prev_prio: Some(PRIORITY),
-            prev_state: Some(state),
-            next_comm: self.comm(event.other),
-            next_pid: Some(event.other as i32),
-            next_prio: Some(PRIORITY),
-        };
-        self.scheduled(lane, FtraceEvent {
-            timestamp: Some(boot_ns),
-            pid: Some(event.thread),
-            sched_switch: Some(switch),
-            ..FtraceEvent::default()
-        })?;
+        let bundle = self.bundles.entry(cpu_of(lane)).or_default();
+        let command = bundle.command(event.other, &self.names);
+        let events = &mut bundle.events;
+        let since_ns = boot_ns.saturating_sub(bundle.switched_ns);
+        events.switch_timestamp.push(since_ns);
+        bundle.switched_ns = boot_ns.max(bundle.switched_ns);
+        events.switch_prev_state.push(state);
+        events.switch_next_pid.push(event.other as i32);
+        events.switch_next_prio.push(PRIORITY);
+        events.switch_next_comm_index.push(command);
+        self.bundle_if_full(cpu_of(lane))?;
         if event.thread != 0 && state == SLEEPING {
             self.begin_wait(event, boot_ns)?;
         }
         if event.other != 0 && self.waiting.remove(&event.other) {
-            self.slice(event.other, SLICE_END, None, boot_ns)?;
+            self.end_wait(event.other, boot_ns)?;
         }
         Ok(())
     }
 
     fn wake(&mut self, lane: Lane, event: &Event, boot_ns: u64) -> io::Result<()> {
         self.counts.wakes += 1;
-        let cpu = cpu_of(lane) as i32;
-        let waking = SchedWaking {
-            comm: self.comm(event.thread),
-            pid: Some(event.thread as i32),
-            prio: Some(PRIORITY),
-            success: Some(1),
-            target_cpu: Some(cpu),
-        };
-        self.scheduled(lane, FtraceEvent {
-            timestamp: Some(boot_ns),
-            pid: Some(event.other),
-            sched_waking: Some(waking),
-            ..FtraceEvent::default()
-        })
-    }
-
-    fn comm(&self, tid: u32) -> Option<String> {
-        match tid {
-            0 => Some("swapper".into()),
-            _ => self.names.get(&tid).cloned(),
-        }
+        let cpu = cpu_of(lane);
+        let bundle = self.bundles.entry(cpu).or_default();
+        let command = bundle.command(event.thread, &self.names);
+        let events = &mut bundle.events;
+        let since_ns = boot_ns.saturating_sub(bundle.woke_ns);
+        events.waking_timestamp.push(since_ns);
+        bundle.woke_ns = boot_ns.max(bundle.woke_ns);
+        events.waking_pid.push(event.thread as i32);
+        events.waking_target_cpu.push(cpu as i32);
+        events.waking_prio.push(PRIORITY);
+        events.waking_comm_index.push(command);
+        events.waking_common_flags.push(0);
+        self.bundle_if_full(cpu)
     }
 
     fn begin_wait(&mut self, event: &Event, boot_ns: u64) -> io::Result<()> {
-        if self.waiting.insert(event.thread) {
-            let name = wait_name(event);
-            self.slice(event.thread, SLICE_BEGIN, Some(name), boot_ns)?;
+        if !self.waiting.insert(event.thread) {
+            return Ok(());
         }
-        Ok(())
+        let key = (event.wait, event.arg);
+        let (name_iid, interned_data) = match self.interned.get(&key) {
+            Some(&iid) => (iid, None),
+            None => {
+                if self.interned.len() == NAMES_MAX {
+                    self.begin_names()?;
+                }
+                let iid = self.interned.len() as u64 + 1;
+                self.interned.insert(key, iid);
+                let name = Interned {
+                    iid: Some(iid),
+                    name: Some(wait_name(event)),
+                };
+                let data = InternedData {
+                    event_names: vec![name],
+                    ..InternedData::default()
+                };
+                (iid, Some(data))
+            }
+        };
+        let begin = TrackEvent {
+            r#type: Some(SLICE_BEGIN),
+            track_uuid: Some(self.track(event.thread)?),
+            category_iids: vec![WAIT_CATEGORY],
+            name_iid: Some(name_iid),
+        };
+        self.slice(begin, interned_data, boot_ns)
     }
 
-    fn slice(&mut self, tid: u32, kind: u32, name: Option<String>, at: u64) -> io::Result<()> {
-        let uuid = self.track(tid)?;
-        self.packet(TracePacket {
-            timestamp: Some(at),
+    fn end_wait(&mut self, tid: u32, boot_ns: u64) -> io::Result<()> {
+        let end = TrackEvent {
+            r#type: Some(SLICE_END),
+            track_uuid: Some(self.track(tid)?),
+            ..TrackEvent::default()
+        };
+        self.slice(end, None, boot_ns)
+    }
+
+    fn slice(
+        &mut self,
+        event: TrackEvent,
+        interned_data: Option<InternedData>,
+        boot_ns: u64,
+    ) -> io::Result<()> {
+        self.packet(&TracePacket {
+            timestamp: Some(boot_ns),
             trusted_packet_sequence_id: Some(SEQUENCE),
-            track_event: Some(TrackEvent {
-                r#type: Some(kind),
-                track_uuid: Some(uuid),
-                categories: name.iter().map(|_| "wait".to_owned()).collect(),
-                name,
-                counter_value: None,
+            sequence_flags: Some(NEEDS_STATE),
+            track_event: Some(event),
+            interned_data,
+            ..TracePacket::default()
+        })
+    }
+
+    /// Begins to number strings.
+    fn begin_names(&mut self) -> io::Result<()> {
+        self.interned.clear();
+        let category = Interned {
+            iid: Some(WAIT_CATEGORY),
+            name: Some("wait".to_owned()),
+        };
+        self.packet(&TracePacket {
+            trusted_packet_sequence_id: Some(SEQUENCE),
+            sequence_flags: Some(STATE_CLEARED),
+            interned_data: Some(InternedData {
+                event_categories: vec![category],
+                ..InternedData::default()
             }),
             ..TracePacket::default()
         })
@@ -234,9 +316,9 @@ impl<W: Write> PerfettoWriter<W> {
             let thread = ThreadDescriptor {
                 pid: Some(self.pid),
                 tid: Some(i64::from(tid)),
-                thread_name: self.comm(tid),
+                thread_name: self.names.get(&tid).cloned(),
             };
-            self.packet(TracePacket {
+            self.packet(&TracePacket {
                 trusted_packet_sequence_id: Some(SEQUENCE),
                 track_descriptor: Some(TrackDescriptor {
                     uuid: Some(uuid),
@@ -249,23 +331,22 @@ impl<W: Write> PerfettoWriter<W> {
         Ok(uuid)
     }
 
-    fn scheduled(&mut self, lane: Lane, event: FtraceEvent) -> io::Result<()> {
-        let cpu = cpu_of(lane);
-        let bundle = self.bundles.entry(cpu).or_default();
-        bundle.push(event);
-        if bundle.len() < BUNDLE {
-            return Ok(());
+    fn bundle_if_full(&mut self, cpu: u32) -> io::Result<()> {
+        match self.bundles.get_mut(&cpu) {
+            Some(bundle) if bundle.len() >= BUNDLE => {
+                let bundle = std::mem::take(bundle);
+                self.bundle(cpu, bundle)
+            }
+            _ => Ok(()),
         }
-        let events = std::mem::take(bundle);
-        self.bundle(cpu, events)
     }
 
-    fn bundle(&mut self, cpu: u32, event: Vec<FtraceEvent>) -> io::Result<()> {
-        self.packet(TracePacket {
+    fn bundle(&mut self, cpu: u32, bundle: Bundle) -> io::Result<()> {
+        self.packet(&TracePacket {
             ftrace_events: Some(FtraceEventBundle {
                 cpu: Some(cpu),
-                event,
                 lost_events: None,
+                compact_sched: Some(bundle.events),
             }),
             ..TracePacket::default()
         })
@@ -279,22 +360,23 @@ impl<W: Write> PerfettoWriter<W> {
         let mut open: Vec<_> = self.waiting.drain().collect();
         open.sort_unstable();
         for tid in open {
-            self.slice(tid, SLICE_END, None, boot_ns)?;
+            self.end_wait(tid, boot_ns)?;
         }
         let mut left: Vec<_> = self.bundles.drain().collect();
         left.sort_unstable_by_key(|&(cpu, _)| cpu);
-        for (cpu, events) in left.into_iter().filter(|(_, events)| !events.is_empty()) {
-            self.bundle(cpu, events)?;
+        for (cpu, bundle) in left.into_iter().filter(|(_, bundle)| bundle.len() != 0) {
+            self.bundle(cpu, bundle)?;
         }
         self.output.flush()?;
         Ok(self.counts)
     }
 
-    fn packet(&mut self, packet: TracePacket) -> io::Result<()> {
-        let trace = Trace {
-            packet: vec![packet],
-        };
-        self.output.write_all(&trace.encode_to_vec())
+    fn packet(&mut self, packet: &TracePacket) -> io::Result<()> {
+        self.packet.clear();
+        self.packet.push(PACKET);
+        let encoded = packet.encode_length_delimited(&mut self.packet);
+        encoded.map_err(io::Error::other)?; // a vector has room for all
+        self.output.write_all(&self.packet)
     }
 }
 
@@ -352,15 +434,22 @@ mod tests {
         let ends = event(EventKind::END, 7, 8, WaitKind::NONE);
         writer.event(lane, &ends, 300).unwrap();
         assert_eq!(writer.finish(400).unwrap(), Counts { runs: 2, wakes: 1 });
-        let trace = Trace::decode(&bytes[..]).unwrap();
+        let trace = messages::Trace::decode(&bytes[..]).unwrap();
+        let names: Vec<_> = trace
+            .packet
+            .iter()
+            .filter_map(|packet| packet.interned_data.as_ref())
+            .flat_map(|data| &data.event_names)
+            .map(|name| (name.iid, name.name.as_deref()))
+            .collect();
+        assert_eq!(names, [(Some(1), Some("mutex 0x1000"))]);
         let slices: Vec<_> = trace
             .packet
             .iter()
-            .filter_map(|packet| Some((packet.timestamp?, packet.track_event.clone()?)))
-            .map(|(at, slice)| (at, slice.r#type.unwrap(), slice.name.unwrap_or_default()))
+            .filter_map(|packet| Some((packet.timestamp?, packet.track_event.as_ref()?)))
+            .map(|(at, slice)| (at, slice.r#type.unwrap(), slice.name_iid))
             .collect();
-        let name = "mutex 0x1000".to_owned();
-        assert_eq!(slices, [(100, SLICE_BEGIN, name), (300, SLICE_END, String::new())]);
+        assert_eq!(slices, [(100, SLICE_BEGIN, Some(1)), (300, SLICE_END, None)]);
         let bundles: Vec<_> = trace
             .packet
             .iter()
@@ -370,14 +459,12 @@ mod tests {
             panic!("one bundle: {bundles:?}");
         };
         assert_eq!(bundle.cpu, Some(3));
-        let states: Vec<_> = bundle
-            .event
-            .iter()
-            .filter_map(|event| event.sched_switch.as_ref())
-            .map(|switch| (switch.prev_state, switch.next_comm.as_deref()))
-            .collect();
-        let expected = [(Some(SLEEPING), Some("main")), (Some(DEAD), Some("worker"))];
-        assert_eq!(states, expected);
-        assert_eq!(bundle.event.len(), 3);
+        let events = bundle.compact_sched.as_ref().unwrap();
+        assert_eq!(events.switch_timestamp, [100, 200]);
+        assert_eq!(events.switch_prev_state, [SLEEPING, DEAD]);
+        assert_eq!(events.switch_next_pid, [7, 8]);
+        assert_eq!(events.intern_table, ["main", "worker"]);
+        assert_eq!(events.waking_timestamp, [200]);
+        assert_eq!((&events.waking_pid[..], &events.waking_comm_index[..]), (&[8][..], &[1][..]));
     }
 }

@@ -41,6 +41,8 @@ pub struct Rings {
     /// By the ring's address: its lane, and the next event.
     next: HashMap<u64, (Lane, u64)>,
     lost: u64,
+    /// The last call found a ring with an eighth of its slots used, or more.
+    is_behind: bool,
     /// What the process counted as lost when reading began.
     lost_before: Option<u64>,
     bytes: Vec<u8>,
@@ -54,6 +56,7 @@ impl Rings {
             from,
             next: HashMap::new(),
             lost: 0,
+            is_behind: false,
             lost_before: None,
             bytes: Vec::new(),
         }
@@ -65,6 +68,7 @@ impl Rings {
         let Some(count) = memory.half(self.layout.carrier_count) else {
             return false;
         };
+        self.is_behind = false;
         self.read(memory, Lane::Other, self.layout.common_events, &mut each);
         for index in 0..count.min(CARRIERS_MAX) {
             let at = self.layout.carriers.wrapping_add(u64::from(index) * 8);
@@ -76,6 +80,11 @@ impl Rings {
             self.read(memory, Lane::Carrier(id.unwrap_or(index)), ring, &mut each);
         }
         true
+    }
+
+    /// Returns true if the rings should be read again at once.
+    pub fn is_behind(&self) -> bool {
+        self.is_behind
     }
 
     /// Returns how many events were overwritten before they were read, or had no room.
@@ -106,6 +115,7 @@ impl Rings {
         };
         let (_, mut at) = *self.next.entry(ring).or_insert((lane, first));
         self.lost += oldest.saturating_sub(at);
+        self.is_behind |= written.saturating_sub(at) > capacity / 8;
         at = at.max(oldest);
         while at < written {
             let within = at & mask;
