@@ -107,7 +107,11 @@ const DEPENDENCIES: &[Dependency] = &[
         without: "lane real: other tools of Python",
     },
     programs("nodejs", &["node"], "lane real: JavaScript"),
-    programs("elfutils", &["eu-stack"], "lane real: other tools, eu-stack"),
+    programs(
+        "elfutils",
+        &["eu-stack"],
+        "lane real: other tools, eu-stack",
+    ),
     programs("strace", &["strace"], "lane real: other tools, strace"),
     programs("linux-perf", &["perf"], "lane real: other tools, perf"),
     programs("mariadb-server", &["mariadbd"], "lane real: MariaDB"),

@@ -114,9 +114,7 @@ impl<W: io::Write> Tracer<W> {
     /// Writes an event that is not older than `from_ns`.
     fn take(&mut self, timed: &Timed, from_ns: u64) {
         if self.failure.is_none() && timed.boot_ns >= from_ns {
-            let written = self
-                .writer
-                .event(timed.lane, &timed.event, timed.boot_ns);
+            let written = self.writer.event(timed.lane, &timed.event, timed.boot_ns);
             self.failure = written.err();
         }
     }
@@ -144,7 +142,9 @@ impl<W: io::Write> Tracer<W> {
 /// The command line of a process.
 fn command(pid: u32) -> Vec<String> {
     let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words = bytes.split(|&byte| byte == 0).filter(|word| !word.is_empty());
+    let words = bytes
+        .split(|&byte| byte == 0)
+        .filter(|word| !word.is_empty());
     words
         .map(|word| String::from_utf8_lossy(word).into_owned())
         .collect()

@@ -91,7 +91,10 @@ fn servers_side_by_side_have_no_rates_and_no_port() {
         let mut command = raddle(&["bench", "servers", "c", "--side-by-side"]);
         let output = command.args(other).output().unwrap();
         let said = text(&output.stderr);
-        assert!(said.contains("--side-by-side") && said.contains(other[0]), "{said}");
+        assert!(
+            said.contains("--side-by-side") && said.contains(other[0]),
+            "{said}"
+        );
         assert_eq!(output.status.code(), Some(2));
     }
 }

@@ -382,9 +382,7 @@ fn obey(bytes: &[u8]) -> Request {
         RequestKind::SHARE => change_share(request.reserved, request.value),
         RequestKind::QUANTUM => PROCESS.set_quantum_ns(request.value),
         RequestKind::CPU => accounting::switch_on(),
-        RequestKind::RECORD => {
-            events::record(request.value as u32, (request.value >> 32) as u32)
-        }
+        RequestKind::RECORD => events::record(request.value as u32, (request.value >> 32) as u32),
         _ => {}
     }
     request

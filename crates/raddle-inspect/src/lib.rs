@@ -51,7 +51,9 @@ pub mod settings;
 mod snapshot;
 mod socket_name;
 
-pub use codes::{CarrierState, EventKind, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind};
+pub use codes::{
+    CarrierState, EventKind, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind,
+};
 pub use events::{ARG_BITS, EVENT_WORDS, Event};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
 pub use layout::{CarrierOffsets, CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets};

@@ -21,10 +21,13 @@ impl Moment {
             let time = clock_gettime(ClockId::Boottime);
             let after = timestamp();
             let boot_ns = time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64;
-            (after - before, Moment {
-                stamp: before + (after - before) / 2,
-                boot_ns,
-            })
+            (
+                after - before,
+                Moment {
+                    stamp: before + (after - before) / 2,
+                    boot_ns,
+                },
+            )
         };
         let reads = [read(), read(), read()];
         let closest = reads.into_iter().min_by_key(|&(gap, _)| gap);

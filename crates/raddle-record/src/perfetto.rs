@@ -449,7 +449,10 @@ mod tests {
             .filter_map(|packet| Some((packet.timestamp?, packet.track_event.as_ref()?)))
             .map(|(at, slice)| (at, slice.r#type.unwrap(), slice.name_iid))
             .collect();
-        assert_eq!(slices, [(100, SLICE_BEGIN, Some(1)), (300, SLICE_END, None)]);
+        assert_eq!(
+            slices,
+            [(100, SLICE_BEGIN, Some(1)), (300, SLICE_END, None)]
+        );
         let bundles: Vec<_> = trace
             .packet
             .iter()
@@ -465,6 +468,9 @@ mod tests {
         assert_eq!(events.switch_next_pid, [7, 8]);
         assert_eq!(events.intern_table, ["main", "worker"]);
         assert_eq!(events.waking_timestamp, [200]);
-        assert_eq!((&events.waking_pid[..], &events.waking_comm_index[..]), (&[8][..], &[1][..]));
+        assert_eq!(
+            (&events.waking_pid[..], &events.waking_comm_index[..]),
+            (&[8][..], &[1][..])
+        );
     }
 }

@@ -147,7 +147,9 @@ mod tests {
             assert!(ring.push([event; EVENT_WORDS]));
         }
         // Event 10 may be in the writing, over event 6.
-        let read: Vec<_> = (0..12).map(|at| ring.read(at).map(|[first, ..]| first)).collect();
+        let read: Vec<_> = (0..12)
+            .map(|at| ring.read(at).map(|[first, ..]| first))
+            .collect();
         let expected = (0..12).map(|at| (7..10).contains(&at).then_some(at));
         assert_eq!(read, expected.collect::<Vec<_>>());
         ring.forget();

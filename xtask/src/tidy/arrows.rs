@@ -59,7 +59,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("raddle-stacks", &["raddle-inspect"]),
     ("raddle-record", &["raddle-stacks", "raddle-inspect"]),
-    ("raddle-cli", &["raddle-record", "raddle-stacks", "raddle-inspect"]),
+    (
+        "raddle-cli",
+        &["raddle-record", "raddle-stacks", "raddle-inspect"],
+    ),
     ("raddle-tests", &[]),
     ("raddle-fuzz", &[]),
     ("xtask", &[]),

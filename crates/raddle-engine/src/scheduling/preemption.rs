@@ -4,10 +4,10 @@ use crate::scheduling::switch::{come_back, leave, leave_to, look_around_at, move
 use crate::scheduling::timed;
 use crate::scheduling::ums;
 use crate::state::carrier::Carrier;
-use crate::state::{clock, events};
 use crate::state::process::PROCESS;
 use crate::state::thread::{Thread, WaitKind};
 use crate::state::turn::Turn;
+use crate::state::{clock, events};
 use core::sync::atomic::Ordering;
 use raddle_inspect::EventKind;
 

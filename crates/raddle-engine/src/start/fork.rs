@@ -1,10 +1,10 @@
 //! The child of a fork: one kernel thread, one green thread, and a copy of the parent's memory.
 
 use crate::kernel_threads::descriptor;
-use crate::state::{accounting, events};
 use crate::state::carrier::Carrier;
 use crate::state::process::{PROCESS, Process};
 use crate::state::thread::Thread;
+use crate::state::{accounting, events};
 use core::sync::atomic::Ordering;
 use raddle_sys::{nr, sys};
 

@@ -18,8 +18,8 @@ use core::ptr::{null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use raddle_arch::Context;
 use raddle_inspect::CarrierOffsets;
-use raddle_sched::{EventRing, RunQueue};
 use raddle_sched::policy::Backlog;
+use raddle_sched::{EventRing, RunQueue};
 use raddle_sys::abi::CloneArgs;
 use raddle_sys::{mem, nr};
 

@@ -59,7 +59,9 @@ pub(crate) fn record(seconds: u32, capacity: u32) {
     };
     recorder.until_ns.fetch_max(until_ns, Ordering::Relaxed);
     open(&recorder.common);
-    PROCESS.all_carriers().for_each(|carrier| open(&carrier.events));
+    PROCESS
+        .all_carriers()
+        .for_each(|carrier| open(&carrier.events));
     accounting::ON.fetch_or(accounting::EVENTS, Ordering::SeqCst);
 }
 
@@ -115,7 +117,11 @@ pub(crate) fn switched(carrier: &Carrier, next: Option<&Thread>) {
         return;
     }
     let ends = thread.is_some_and(|thread| core::ptr::eq(carrier.exiting.get(), thread));
-    let kind = if ends { EventKind::END } else { EventKind::SWITCH };
+    let kind = if ends {
+        EventKind::END
+    } else {
+        EventKind::SWITCH
+    };
     note(carrier, kind, thread, next.map_or(0, Thread::tid));
     if let Some(next) = next {
         next.is_followed();
@@ -142,8 +148,12 @@ pub(crate) fn woken(carrier: Option<&Carrier>, task: TaskRef) {
 #[inline]
 pub fn created(thread: &Thread, parent: &Thread) {
     if is_on() {
-        note(Carrier::current(), EventKind::CREATE, Some(thread), parent.tid());
-        thread.is_followed();
+        note(
+            Carrier::current(),
+            EventKind::CREATE,
+            Some(thread),
+            parent.tid(),
+        );
     }
 }
 
@@ -200,5 +210,7 @@ pub(crate) fn in_child() {
     recorder.until_ns.store(0, Ordering::Relaxed);
     recorder.lost.store(0, Ordering::Relaxed);
     recorder.common.forget();
-    PROCESS.all_carriers().for_each(|carrier| carrier.events.forget());
+    PROCESS
+        .all_carriers()
+        .for_each(|carrier| carrier.events.forget());
 }

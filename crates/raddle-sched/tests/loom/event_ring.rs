@@ -50,7 +50,8 @@ fn without_the_second_look_a_copy_is_two_events() {
         let writer = thread::spawn({
             let (slot, written) = (slot.clone(), written.clone());
             move || {
-                slot.iter().for_each(|word| word.store(2, Ordering::Relaxed));
+                slot.iter()
+                    .for_each(|word| word.store(2, Ordering::Relaxed));
                 written.store(2, Ordering::Release);
             }
         });

@@ -1,0 +1,243 @@
+//! `raddle trace`: every turn and every wait of a program is in the file, and what can't be traced
+//! is refused.
+
+mod protobuf;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use protobuf::Message;
+use raddle_tests::{Mode, Program, RunFolder, Running, in_every_mode, raddle};
+use rustix::process::Signal;
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(60);
+/// Turns of each thread of `traced.c`.
+const ROUNDS: u64 = 3000;
+
+fn command_line() -> Result<Vec<OsString>> {
+    let program = Program::build("traced.c")?;
+    let [variant] = program.variants.as_slice() else {
+        bail!("one program");
+    };
+    Ok(variant.command.clone())
+}
+
+fn with_program(name: &str, test: impl Fn(&str, &Running) -> Result<()>) {
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { .. } = mode else {
+            return Ok(());
+        };
+        let running = Running::start(mode, mode.command(&command_line()?)?, None)?;
+        running.wait_until_it_says("ready\n")?;
+        test(&mode.to_string(), &running)
+    });
+}
+
+fn run(arguments: &[&str]) -> Result<Output> {
+    Ok(Command::new(raddle()?).args(arguments).output()?)
+}
+
+fn succeed(arguments: &[&str]) -> Result<String> {
+    let output = run(arguments)?;
+    ensure!(output.status.success(), "{arguments:?}: {output:?}");
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// What a trace says of one thread.
+#[derive(Default)]
+struct Traced {
+    turns: u64,
+    wakes: u64,
+    waits: BTreeMap<String, u64>,
+}
+
+/// Reads a trace: threads by their names.
+fn read(file: &std::path::Path) -> Result<BTreeMap<String, Traced>> {
+    let bytes = std::fs::read(file)?;
+    let mut names = BTreeMap::new();
+    let mut strings = BTreeMap::new();
+    let mut threads: BTreeMap<u64, Traced> = BTreeMap::new();
+    for packet in Message(&bytes).messages(1) {
+        for thread in packet.messages(2).flat_map(|tree| tree.messages(2)) {
+            let name = thread.text(2).context("a thread's name")?;
+            names.insert(thread.number(1).context("a thread's id")?, name);
+        }
+        for name in packet.messages(12).flat_map(|data| data.messages(2)) {
+            let text = name.text(2).context("a name")?;
+            strings.insert(name.number(1).context("its number")?, text);
+        }
+        for events in packet.messages(1).flat_map(|bundle| bundle.messages(4)) {
+            for tid in events.numbers(3) {
+                threads.entry(tid).or_default().turns += 1;
+            }
+            for tid in events.numbers(8) {
+                threads.entry(tid).or_default().wakes += 1;
+            }
+        }
+        for slice in packet.messages(11) {
+            // A track's number is twice that of its thread, and one.
+            let tid = slice.number(11).context("a track")? >> 1;
+            if let Some(name) = slice.number(10) {
+                let name = strings.get(&name).context("a known name")?.clone();
+                *threads
+                    .entry(tid)
+                    .or_default()
+                    .waits
+                    .entry(name)
+                    .or_default() += 1;
+            }
+        }
+    }
+    let named = threads
+        .into_iter()
+        .filter_map(|(tid, traced)| Some((names.get(&tid)?.clone(), traced)));
+    Ok(named.collect())
+}
+
+/// Counters of the threads, by their names.
+fn counters(pid: &str) -> Result<BTreeMap<String, (u64, u64)>> {
+    let text = succeed(&["dump", pid, "--no-stacks", "--json"])?;
+    let document: Value = serde_json::from_str(&text)?;
+    let threads = document["threads"].as_array().context("threads")?;
+    let counter = |thread: &Value, name: &str| thread[name].as_u64().context("a counter");
+    threads
+        .iter()
+        .map(|thread| {
+            let name = thread["name"].as_str().context("a name")?.to_owned();
+            Ok((
+                name,
+                (counter(thread, "active")?, counter(thread, "preempt")?),
+            ))
+        })
+        .collect()
+}
+
+#[test]
+fn every_turn_and_every_wait_is_in_the_trace() {
+    let name = "traces::every_turn_and_every_wait_is_in_the_trace";
+    with_program(name, |mode, running| {
+        let folder = RunFolder::new(&format!("trace-{mode}"))?;
+        let file = folder.path().join("a.pftrace");
+        let path = file.to_str().context("a path")?;
+        let pid = running.pid().to_string();
+        succeed(&["ctl", &pid, "record", "on"])?;
+        running.signal(Signal::USR1)?;
+        running.wait_until_it_says("ready\ndone\n")?;
+        let said = succeed(&["trace", &pid, "--last", "60", "-o", path])?;
+        ensure!(
+            said.contains(" turns and ") && said.contains(path),
+            "{said}"
+        );
+        let traced = read(&file)?;
+        let counters = counters(&pid)?;
+        for name in ["ping", "pong"] {
+            let thread = traced.get(name).with_context(|| format!("no {name}"))?;
+            let (active, preempt) = counters[name];
+            ensure!(
+                thread.turns == active,
+                "{name}: {} of {active}",
+                thread.turns
+            );
+            ensure!(thread.wakes <= active, "{name}: {} woken", thread.wakes);
+            let woken = thread.wakes + preempt;
+            ensure!(
+                woken >= active,
+                "{name}: {} woken of {active}",
+                thread.wakes
+            );
+            let semaphore = |(name, _): &(&String, &u64)| name.starts_with("semaphore 0x");
+            let waits: u64 = thread.waits.iter().filter(semaphore).map(|it| it.1).sum();
+            ensure!(
+                waits <= ROUNDS + 1 && waits + preempt >= active - 1,
+                "{waits} waits"
+            );
+            if mode == "raddle-1" {
+                ensure!(waits >= ROUNDS - 1, "{waits} waits: each turn has one");
+            }
+        }
+        // Recorded is what happened while it was on.
+        succeed(&["ctl", &pid, "record", "off"])?;
+        Ok(())
+    });
+}
+
+#[test]
+fn a_trace_ends_with_its_time_and_with_the_process() {
+    let name = "traces::a_trace_ends_with_its_time_and_with_the_process";
+    with_program(name, |mode, running| {
+        let folder = RunFolder::new(&format!("trace-ends-{mode}"))?;
+        let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+        let pid = running.pid().to_string();
+        let (short, ended) = (file("short"), file("ended"));
+        succeed(&["trace", &pid, "-d", "0.1", "-o", &short])?;
+        let mut tracer = Command::new(raddle()?)
+            .args(["trace", &pid, "-o", &ended])
+            .stdout(std::process::Stdio::null())
+            .spawn()?;
+        running.signal(Signal::USR1)?;
+        running.wait_until_it_says("ready\ndone\n")?;
+        std::thread::sleep(Duration::from_millis(300)); // usually the tracer has begun by then
+        running.signal(Signal::KILL)?;
+        let begun = std::time::Instant::now();
+        let status = loop {
+            if let Some(status) = tracer.try_wait()? {
+                break status;
+            }
+            ensure!(
+                begun.elapsed() < LIMIT,
+                "the tracer goes on without its process"
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        if status.code() == Some(2) {
+            return Ok(()); // it had not begun
+        }
+        ensure!(status.success(), "{status}");
+        read(std::path::Path::new(&ended))?;
+        Ok(())
+    });
+}
+
+#[test]
+fn what_can_not_be_traced_is_one_sentence() {
+    let name = "traces::what_can_not_be_traced_is_one_sentence";
+    with_program(name, |mode, running| {
+        let folder = RunFolder::new(&format!("trace-refused-{mode}"))?;
+        let path = folder.path().join("file").to_string_lossy().into_owned();
+        let pid = running.pid().to_string();
+        let own = std::process::id().to_string();
+        std::fs::write(folder.path().join("there"), "precious")?;
+        let there = folder.path().join("there").to_string_lossy().into_owned();
+        for (arguments, sentence) in [
+            (
+                vec!["trace", &own, "-o", &path],
+                "does not run under raddle",
+            ),
+            (vec!["trace", &pid, "-d", "1", "-o", &there], "exists"),
+            (
+                vec!["trace", &pid, "-o", "/no/such/folder/a"],
+                "can't be created",
+            ),
+            (
+                vec!["trace", &pid, "--last", "1", "-o", &path],
+                "has recorded nothing",
+            ),
+            (vec!["trace", &pid], "-o"),
+        ] {
+            let output = run(&arguments)?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.code() == Some(2), "{arguments:?}: {output:?}");
+            ensure!(
+                said.lines().count() == 1 && said.contains(sentence),
+                "{said}"
+            );
+        }
+        ensure!(std::fs::read_to_string(&there)? == "precious");
+        ensure!(!std::path::Path::new(&path).exists(), "a file is left");
+        Ok(())
+    });
+}
