@@ -1,7 +1,12 @@
-//! The one place where atomics and shared cells come from, so that model checkers can replace them.
+//! The one place where atomics and shared cells come from, so that model checkers can replace them;
+//! and what is made of them alone: locks, versions, tables that grow.
 
+pub mod chunks;
+pub mod counted_lock;
 #[cfg(raddle_loom)]
 mod ordered;
+pub mod spin;
+pub mod version;
 
 #[cfg(raddle_loom)]
 pub use {

@@ -5,7 +5,7 @@
 //! atomics, read and written relaxed; the fences order them (Boehm, *Can seqlocks get along with
 //! programming language memory models?*, 2012).
 
-use crate::spin::{SPINS, relax};
+use crate::sync::spin::{SPINS, relax};
 use crate::sync::{AtomicU32, Ordering, fence, spin_loop};
 
 /// See the module. All zero is a version without a change.

@@ -13,7 +13,7 @@
 //!
 //! Like [`crate::SpinLock`] it is held for a few instructions, never over a switch.
 
-use crate::spin::{SPINS, relax};
+use crate::sync::spin::{SPINS, relax};
 use crate::sync::{AtomicU32, Ordering, UnsafeCell, spin_loop};
 use core::ops::{Deref, DerefMut};
 

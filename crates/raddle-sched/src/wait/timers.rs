@@ -4,41 +4,13 @@
 //! removal are O(1) in the common case and no memory is ever allocated. One heap behind one lock;
 //! `earliest` can be read without it.
 
-use crate::spin::SpinLock;
+use crate::sync::spin::SpinLock;
 use crate::sync::{AtomicU64, Ordering};
-use crate::task::{Task, TaskList, TaskRef, Wake};
-use core::cell::Cell;
+use crate::task::{Task, TaskList, TaskRef, TimerNode, Wake};
 use core::ptr::null_mut;
 
 /// No deadline.
 pub const NEVER: u64 = u64::MAX;
-
-/// A task's place in the heap; every field is guarded by the heap's lock.
-pub(crate) struct TimerNode {
-    deadline_ns: Cell<u64>,
-    child: Cell<*mut Task>,
-    sibling: Cell<*mut Task>,
-    /// The parent if this is a first child, else the elder sibling; null for the root.
-    before: Cell<*mut Task>,
-    queued: Cell<bool>,
-}
-
-// SAFETY: the tasks it points to are reached under the heap's lock only.
-unsafe impl Send for TimerNode {}
-// SAFETY: as above; every field is read and written under that lock.
-unsafe impl Sync for TimerNode {}
-
-impl TimerNode {
-    pub(crate) const fn new() -> Self {
-        Self {
-            deadline_ns: Cell::new(0),
-            child: Cell::new(null_mut()),
-            sibling: Cell::new(null_mut()),
-            before: Cell::new(null_mut()),
-            queued: Cell::new(false),
-        }
-    }
-}
 
 struct Root(*mut Task);
 

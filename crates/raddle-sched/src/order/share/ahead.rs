@@ -1,7 +1,7 @@
 //! Runnable tasks that have used more than their share.
 
-use crate::policies::Heap;
-use crate::spin::{SpinGuard, SpinLock};
+use crate::order::policies::Heap;
+use crate::sync::spin::{SpinGuard, SpinLock};
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 use crate::task::TaskRef;
 

@@ -1,9 +1,9 @@
 //! The global queue. Under fifo: work from threads that are no carriers, and overflow of full run
 //! queues; under any other policy: all runnable tasks.
 
-use crate::policies::fair::GROUPS;
-use crate::policies::{Fault, Host, Kind, Order, Reason, Table};
-use crate::spin::{SpinGuard, SpinLock};
+use crate::order::policies::fair::GROUPS;
+use crate::order::policies::{Fault, Host, Kind, Order, Reason, Table};
+use crate::sync::spin::{SpinGuard, SpinLock};
 use crate::sync::{AtomicU32, AtomicUsize, Ordering};
 use crate::task::{TaskList, TaskRef};
 

@@ -14,9 +14,8 @@
 //! Not detected: a function that writes where it mustn't.
 
 use super::chain::Chain;
-use super::node::{Class, Node, of};
 use super::{Policy, Reason};
-use crate::task::{Task, TaskRef};
+use crate::task::{Class, Node, Task, TaskRef, View, of};
 use core::ffi::c_void;
 use core::mem::offset_of;
 use core::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
@@ -29,31 +28,6 @@ pub const ONE_NS: u64 = 1_000_000;
 pub const DEBT_NS: u64 = 20_000_000;
 /// The version of the interface.
 pub const VERSION: u32 = 1;
-
-/// `struct raddle_policy_thread`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct View {
-    user: [u64; 4],
-    ran_ns: u64,
-    deadline_ns: u64,
-    tid: u32,
-    nice: i32,
-    class: u32,
-    priority: u32,
-}
-
-impl View {
-    pub(super) const EMPTY: Self = Self {
-        user: [0; 4],
-        ran_ns: 0,
-        deadline_ns: 0,
-        tid: 0,
-        nice: 0,
-        class: 0,
-        priority: 0,
-    };
-}
 
 /// `struct raddle_policy`.
 #[repr(C)]

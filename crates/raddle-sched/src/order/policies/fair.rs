@@ -12,10 +12,9 @@
 //! has at least the virtual time that the last one picked had, less [`CREDIT_NS`].
 
 use super::heap::Heap;
-use super::node::{Terms, of};
 use super::{Policy, Reason};
-use crate::share::GRANULARITY_NS;
-use crate::task::TaskRef;
+use crate::order::share::GRANULARITY_NS;
+use crate::task::{TaskRef, Terms, of};
 
 /// The number of groups. Group 0 is the rest: tasks in no other group.
 pub const GROUPS: usize = 16;

@@ -31,7 +31,7 @@
 //! counted as absent. Wakers of that row look twice then, which costs time and nothing else.
 
 use crate::sync::{AtomicU32, Ordering};
-use crate::wait_table::row_of;
+use crate::wait::wait_table::row_of;
 
 /// One row.
 struct Row {

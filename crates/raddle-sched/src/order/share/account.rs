@@ -1,7 +1,7 @@
 //! What one task has used.
 
 use super::{HALF_LIFE, LEAD_NS, MOST_AHEAD_NS};
-use crate::policies::Weight;
+use crate::order::policies::Weight;
 use crate::sync::{AtomicU64, Ordering};
 
 /// CPU time that a task has used: in all, on the scale of the [fair clock](super::FairClock), and

@@ -1,8 +1,7 @@
 //! Tasks by rising key, and in turn where keys are equal: a pairing heap (Fredman, Sedgewick,
 //! Sleator, Tarjan 1986) of policy nodes.
 
-use super::node::{node, of};
-use crate::task::{Task, TaskRef};
+use crate::task::{Task, TaskRef, node, of};
 use core::ptr::null_mut;
 
 /// See the module.

@@ -12,10 +12,10 @@
 //!
 //! A waiter that anything but the table woke unlinks its node itself.
 
-use crate::counted_lock::{CountedGuard, CountedLock};
+use crate::sync::counted_lock::{CountedGuard, CountedLock};
 use crate::sync::{Ordering, fence};
 use crate::task::{TaskList, TaskRef, Wake};
-pub use crate::wait_list::{WaitList, WaitNode};
+pub use crate::wait::wait_list::{WaitList, WaitNode};
 
 /// One row of the table. Counts the nodes that are linked or about to be.
 type Bucket = CountedLock<WaitList>;

@@ -1,7 +1,6 @@
 //! A doubly linked list of tasks, through their policy nodes.
 
-use super::node::{node, of};
-use crate::task::{Task, TaskRef};
+use crate::task::{Task, TaskRef, node, of};
 use core::ptr::null_mut;
 
 /// Tasks in some order, owned by a policy.

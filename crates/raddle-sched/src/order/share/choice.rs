@@ -167,21 +167,25 @@ impl Chooser {
 #[cfg(all(test, not(any(raddle_loom, raddle_shuttle))))]
 mod tests {
     use super::*;
-    use crate::{RunQueue, Task};
+    use crate::task::Task;
+    use std::collections::VecDeque;
     use std::ptr::NonNull;
 
     /// A carrier with a ring that is never empty.
-    struct Busy(RunQueue);
+    struct Busy {
+        slot: Option<TaskRef>,
+        ring: VecDeque<TaskRef>,
+    }
 
     impl Sources for Busy {
         fn look_around(&mut self) {}
 
         fn take_slot(&mut self) -> Option<TaskRef> {
-            self.0.take_lifo()
+            self.slot.take()
         }
 
         fn take_ring(&mut self) -> Option<TaskRef> {
-            self.0.pop_ring()
+            self.ring.pop_front()
         }
 
         fn take_injected(&mut self) -> Option<TaskRef> {
@@ -199,12 +203,11 @@ mod tests {
         // SAFETY: the tasks outlive the queues.
         let [woken, first, second] =
             [0, 1, 2].map(|at| unsafe { TaskRef::new(NonNull::from(&tasks[at])) });
-        let (chooser, ahead, queue) = (Chooser::default(), AheadQueue::new(), RunQueue::new());
-        for task in [first, second] {
-            assert!(queue.push(task).is_none());
-        }
-        let mut sources = Busy(queue);
-        assert!(sources.0.push_lifo(woken).is_none());
+        let (chooser, ahead) = (Chooser::default(), AheadQueue::new());
+        let mut sources = Busy {
+            slot: Some(woken),
+            ring: VecDeque::from([first, second]),
+        };
         for turn in 1..=3 {
             let now_ns = turn * 100 * LONG_TURN_NS;
             let task = chooser.choose(now_ns, 0, &ahead, &mut sources);
@@ -212,7 +215,7 @@ mod tests {
             if task == woken {
                 return;
             }
-            assert!(sources.0.push(task).is_none());
+            sources.ring.push_back(task);
         }
         panic!("the woken task waits for more than two turns");
     }

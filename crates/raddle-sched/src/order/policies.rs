@@ -23,7 +23,6 @@ pub mod foreign;
 mod heap;
 pub mod lanes;
 pub mod lifo;
-mod node;
 mod order;
 
 pub use deadline::Deadline;
@@ -32,9 +31,9 @@ pub use foreign::{Call, Fault, Foreign, Host, Table};
 pub(crate) use heap::Heap;
 pub use lanes::Lanes;
 pub use lifo::Lifo;
-pub use node::{Class, Node, Terms};
 pub use order::Order;
 
+pub use crate::task::{Class, Node, Terms};
 use crate::task::{TaskList, TaskRef};
 
 /// Why a task is runnable.

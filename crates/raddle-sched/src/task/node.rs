@@ -1,8 +1,7 @@
 //! A policy's data in a task, and the attributes that policies use.
 
-use super::foreign::View;
+use super::{Task, TaskRef};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::task::{Task, TaskRef};
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::null_mut;
 
@@ -27,7 +26,7 @@ pub struct Terms {
     priority: AtomicU32,
     /// -20 to 19, as the bits of an `i32`.
     nice: AtomicU32,
-    /// The group of [`super::Fair`]; 0 for the rest.
+    /// The group of [`Fair`](crate::policies::Fair); 0 for the rest.
     group: AtomicU32,
     /// Time from becoming runnable to the deadline; 0 for none.
     deadline_ns: AtomicU64,
@@ -107,7 +106,7 @@ impl Terms {
         u64::from(self.quantum_us.load(Ordering::Relaxed)) * 1000
     }
 
-    pub(super) fn set_quantum_ns(&self, ns: u64) {
+    pub(crate) fn set_quantum_ns(&self, ns: u64) {
         let us = u32::try_from(ns.div_ceil(1000)).unwrap_or(u32::MAX);
         self.quantum_us.store(us, Ordering::Relaxed);
     }
@@ -117,30 +116,55 @@ impl Terms {
     }
 }
 
+/// A task as a plug-in sees it: `struct raddle_policy_thread`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct View {
+    pub(crate) user: [u64; 4],
+    pub(crate) ran_ns: u64,
+    pub(crate) deadline_ns: u64,
+    pub(crate) tid: u32,
+    pub(crate) nice: i32,
+    pub(crate) class: u32,
+    pub(crate) priority: u32,
+}
+
+impl View {
+    pub(crate) const EMPTY: Self = Self {
+        user: [0; 4],
+        ran_ns: 0,
+        deadline_ns: 0,
+        tid: 0,
+        nice: 0,
+        class: 0,
+        priority: 0,
+    };
+}
+
 /// A policy's part of a task. The lock around the policy guards all fields but the terms and
 /// `is_ahead`.
 pub struct Node {
     pub terms: Terms,
-    pub(super) next: Cell<*mut Task>,
-    pub(super) before: Cell<*mut Task>,
-    pub(super) child: Cell<*mut Task>,
+    pub(crate) next: Cell<*mut Task>,
+    pub(crate) before: Cell<*mut Task>,
+    pub(crate) child: Cell<*mut Task>,
     /// A heap orders by this, then by `turn`.
-    pub(super) key: Cell<u64>,
-    pub(super) turn: Cell<u64>,
+    pub(crate) key: Cell<u64>,
+    pub(crate) turn: Cell<u64>,
     /// When the task became runnable, for policies that must not starve it.
-    pub(super) since_ns: Cell<u64>,
+    pub(crate) since_ns: Cell<u64>,
     /// True while the task is in the [`AheadQueue`](crate::share::AheadQueue). Guarded by the lock
     /// there.
     pub(crate) is_ahead: Cell<bool>,
     /// True while a plug-in has the task.
-    pub(super) queued: Cell<bool>,
+    pub(crate) queued: Cell<bool>,
     /// Fair: run time divided by weight; `in_group` is the task's group.
-    pub(super) virtual_ns: Cell<u64>,
-    pub(super) in_group: Cell<u32>,
+    pub(crate) virtual_ns: Cell<u64>,
+    pub(crate) in_group: Cell<u32>,
     /// Fair: run time that is in `virtual_ns`.
-    pub(super) counted_ns: Cell<u64>,
+    pub(crate) counted_ns: Cell<u64>,
     /// The task as a plug-in sees it.
-    pub(super) view: UnsafeCell<View>,
+    pub(crate) view: UnsafeCell<View>,
 }
 
 // SAFETY: the links lead to tasks that are reached under the policy's lock only.
@@ -183,13 +207,13 @@ impl Node {
 }
 
 /// Returns the node of a task that a policy holds.
-pub(super) fn node<'a>(task: *mut Task) -> &'a Node {
+pub(crate) fn node<'a>(task: *mut Task) -> &'a Node {
     // SAFETY: called with tasks that a policy links, under its lock; tasks live in type-stable
     // memory.
     unsafe { &(*task).policy }
 }
 
 /// As [`node`].
-pub(super) fn of<'a>(task: TaskRef) -> &'a Node {
+pub(crate) fn of<'a>(task: TaskRef) -> &'a Node {
     &task.get().policy
 }

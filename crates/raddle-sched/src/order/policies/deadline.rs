@@ -8,9 +8,8 @@
 use super::chain::Chain;
 use super::heap::Heap;
 use super::lanes::RELIEF_NS;
-use super::node::of;
 use super::{Policy, Reason};
-use crate::task::TaskRef;
+use crate::task::{TaskRef, of};
 
 /// No deadline.
 const NONE: u64 = u64::MAX;

@@ -7,9 +7,8 @@
 //! same reason.)
 
 use super::chain::Chain;
-use super::node::{Class, Terms, of};
 use super::{Policy, Reason};
-use crate::task::TaskRef;
+use crate::task::{Class, TaskRef, Terms, of};
 
 /// Lanes: deadlines, priorities 99 to 1, niceness -20 to 19, idle.
 pub const LANES: usize = 1 + 99 + 40 + 1;

@@ -1,0 +1,4 @@
+//! What the kernel threads of a process agree on, partly from handlers of signals.
+
+pub mod orders;
+pub mod signal_gate;
