@@ -26,7 +26,11 @@
 //! | | [`timers`] | `Timers` | which deadlines have passed |
 //! | | [`completion_list`] | `CompletionList`, `Link` | which workers a user-mode scheduler can run |
 //! | | [`worker_state`] | `WorkerState` | which scheduler executes a worker |
-//! | [`wake`] | [`idle`] | `IdleSet` | which carriers sleep, and which poster must wake them |
+//! | [`wake`] | | `Place`, `Word` | how a sleeper and a poster of work never miss each other |
+//! | | | `WakeWord`, `SharedWakeWord` | whether a sleeper waits, or was woken |
+//! | | | `Announcement`, `Sign`, `ActiveCount` | whether there is a sleeper to wake |
+//! | | | `Searchers` | whether a thread still looks, so that none needs to be woken |
+//! | | [`idle`] | `IdleSet` | which carriers sleep, and which poster must wake them |
 //! | [`pace`] | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
 //! | | [`rhythm`] | `Rhythm` | whether a timer may end a carrier's turns |
 //! | | [`block_event`] | `Budget` | how often the kernel may say that a carrier waits in it |

@@ -103,7 +103,7 @@ impl Pages {
         let make = || {
             let mut queues = Queues::make(ENTRIES, COMPLETIONS, Rest::There).ok()?;
             // Finds out, too, whether a ring that can be made can be used.
-            if queues.can_wait_for(carrier.wake_word.as_ptr()) {
+            if queues.can_wait_for(carrier.wake_word.futex().as_ptr()) {
                 own.or_else(|| make_own(carrier)).map(|own| (own, queues))
             } else {
                 queues.unmake();
@@ -388,7 +388,7 @@ pub(crate) fn sleep(carrier: &Carrier) -> bool {
     };
     own.enter(carrier, |queues| {
         if !own.has_word.replace(true) {
-            queues.push_wait(carrier.wake_word.as_ptr(), 0, WAKE_WORD);
+            queues.push_wait(carrier.wake_word.futex().as_ptr(), 0, WAKE_WORD);
         }
         queues.enter(true)
     });

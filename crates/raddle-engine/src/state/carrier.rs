@@ -20,6 +20,7 @@ use raddle_arch::Context;
 use raddle_inspect::CarrierOffsets;
 use raddle_sched::RunQueue;
 use raddle_sched::policy::Backlog;
+use raddle_sched::wake::WakeWord;
 use raddle_sys::abi::CloneArgs;
 use raddle_sys::{mem, nr};
 
@@ -164,8 +165,8 @@ pub struct Carrier {
     pub kernel_tid: AtomicU32,
     /// A [`CarrierState`].
     pub(crate) state: AtomicU32,
-    /// The word this carrier sleeps on: 0 asleep or about to, 1 woken.
-    pub(crate) wake_word: AtomicU32,
+    /// The word this carrier sleeps on.
+    pub(crate) wake_word: WakeWord,
     /// Switches to green threads. Written by the carrier, read by sysmon and inspection.
     pub switches: AtomicU64,
     /// Threads taken from other carriers.
@@ -282,7 +283,7 @@ impl Carrier {
         self.deliver_here.set(0);
         self.child_shares.store(0, Ordering::Relaxed);
         self.watched.store(0, Ordering::Relaxed);
-        self.wake_word.store(0, Ordering::Relaxed);
+        self.wake_word.clear();
         self.kernel_tid.store(0, Ordering::Relaxed);
         self.slices.reset();
         self.self_ptr.set(self);

@@ -4,27 +4,19 @@
 //! wake word. Only the last are in the [`IdleSet`]: a thread that takes an id out of it must wake
 //! that carrier once.
 //!
-//! To sleep:
-//! 1. Clear the wake word, then [`IdleSet::insert`].
-//! 2. Look again at everything that posters change without a look at this carrier: the injector,
-//!    the poller's place in the event pump, signals.
-//! 3. Sleep on the wake word, unless step 2 found something.
-//! 4. [`IdleSet::take`] the own id. If that returns false, a poster took the id, and its wake has
-//!    come or will come. Nothing depends on that wake, because the carrier looks at all queues now;
-//!    a late wake only ends a later sleep early.
+//! A carrier sleeps and is woken by the [protocol of the room](crate::wake): its place is its bit in
+//! the set, its word a [`WakeWord`](super::WakeWord), and what it looks at again is the injector,
+//! the poller's place in the event pump, and signals. Work pushed to a carrier's own run queue is
+//! not posted in this sense: that carrier is awake, and sysmon handles backlogs that last.
 //!
-//! To post: push, then [`IdleSet::take_one`], then set the wake word of the carrier taken.
-//!
-//! No wake-up is lost: the poster writes the queue's length and reads the set, the sleeper writes
-//! the set and reads the queue's length, all SeqCst. In their single order either the poster's read
-//! follows the sleeper's write, and the poster takes a sleeper, or the sleeper's read follows the
-//! poster's write, and the sleeper doesn't sleep. Work pushed to a carrier's own run queue is not
-//! posted in this sense: that carrier is awake, and sysmon handles backlogs that last.
+//! A carrier that finds its bit cleared was taken: the wake-up has come or will come. Nothing
+//! depends on that, because the carrier looks at all queues now.
 //!
 //! Rejected: a list under a lock (a poster would wait for a sleeper that the kernel descheduled
 //! inside it); a lock-free stack (needs an ABA tag, and can't take a given carrier out). Lowest id
 //! first keeps the same few carriers busy while there is little work, so the others sleep long.
 
+use super::Place;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// The bound on ids: 2048, the carriers of bound threads included.
@@ -62,6 +54,15 @@ impl IdleSet {
             count: AtomicUsize::new(0),
             words: core::array::from_fn(|_| AtomicU64::new(0)),
         }
+    }
+
+    /// Returns the place of carrier `id`, for its sleep.
+    ///
+    /// # Panics
+    /// At its use, if `id` isn't below [`MAX_IDS`].
+    #[inline(always)]
+    pub fn place(&self, id: usize) -> IdlePlace<'_> {
+        IdlePlace { set: self, id }
     }
 
     /// Publishes that carrier `id` is about to sleep. The carrier must look at the queues between
@@ -142,6 +143,25 @@ impl IdleSet {
 impl Default for IdleSet {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// The place of one carrier in an [`IdleSet`].
+pub struct IdlePlace<'a> {
+    set: &'a IdleSet,
+    id: usize,
+}
+
+impl Place for IdlePlace<'_> {
+    #[inline(always)]
+    fn announce(&mut self) -> bool {
+        self.set.insert(self.id);
+        true
+    }
+
+    #[inline(always)]
+    fn withdraw(&mut self) {
+        self.set.take(self.id);
     }
 }
 

@@ -17,6 +17,7 @@ mod spares;
 mod version;
 mod wait_forms;
 mod wait_table;
+mod wake;
 mod workers;
 
 use core::ptr::NonNull;
