@@ -34,7 +34,8 @@
 //! | [`pace`] | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
 //! | | [`rhythm`] | `Rhythm` | whether a timer may end a carrier's turns |
 //! | | [`block_event`] | `Budget` | how often the kernel may say that a carrier waits in it |
-//! | [`count`] | [`contention`] | `Contention` | how many carriers beside the CPUs, while others want them |
+//! | [`count`] | [`carriers`](count::carriers) | `CarrierCount` | how many carriers are active, spare, ended or blocked |
+//! | | [`contention`] | `Contention` | how many carriers beside the CPUs, while others want them |
 //! | | [`quota`] | `Bucket` | whether an engine has used up its part of the CPUs |
 //! | [`kernel_threads`] | [`signal_gate`] | `SignalGate` | which kernel threads our own signals must not reach |
 //! | | [`orders`] | `Orders` | whether a kernel thread has to execute a call for the process |

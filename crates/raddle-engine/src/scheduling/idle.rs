@@ -124,9 +124,7 @@ fn see_to_files(carrier: &Carrier) {
 
 /// The carrier runs again: it no longer counts as blocked.
 pub(crate) fn came_back(carrier: &Carrier) {
-    if carrier.handed_off.swap(0, Ordering::SeqCst) != 0 {
-        carrier.engine().blocked.fetch_sub(1, Ordering::SeqCst);
-    }
+    carrier.engine().count.unblock(&carrier.handed_off);
 }
 
 /// Becomes spare: sleeps until another carrier blocks. Posts its threads before.

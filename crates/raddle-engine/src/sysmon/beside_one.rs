@@ -72,7 +72,7 @@ impl Watch {
             !is_single()
                 || PROCESS.first().has_policy()
                 || PROCESS.first().has_posted()
-                || PROCESS.first().blocked.load(Ordering::Relaxed) != 0
+                || PROCESS.first().count.blocked() != 0
                 || PROCESS.engines.each_further().next().is_some()
                 || self.quantum_timers.any_runs()
                 || !are_carriers_quiet()
