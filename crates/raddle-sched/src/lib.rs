@@ -23,6 +23,7 @@
 //! | [`wait`] | [`wait_table`] | `WaitTable`, `WaitNode` | which tasks wait at this address or descriptor |
 //! | | [`absence`] | `Absences` | whether a wake-up came while a waiter ran signal handlers |
 //! | | [`wait_list`] | `WaitList` | which tasks wait behind one lock |
+//! | | [`requests`] | `Requests`, `Wait` | which task waits for a request that the kernel has |
 //! | | [`timers`] | `Timers` | which deadlines have passed |
 //! | | [`completion_list`] | `CompletionList`, `Link` | which workers a user-mode scheduler can run |
 //! | | [`worker_state`] | `WorkerState` | which scheduler executes a worker |
@@ -57,7 +58,8 @@ pub use order::{policies, share};
 pub use pace::{block_event, policy, rhythm};
 pub use queue::{injector, run_queue};
 pub use sync::{chunks, counted_lock, spin, version};
-pub use wait::{absence, completion_list, timers, wait_list, wait_table, worker_state};
+pub use wait::{absence, completion_list, requests, timers};
+pub use wait::{wait_list, wait_table, worker_state};
 pub use wake::idle;
 
 pub use absence::Absences;

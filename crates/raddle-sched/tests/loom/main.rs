@@ -12,6 +12,7 @@ mod chunks;
 mod orders;
 mod parking;
 mod queues;
+mod requests;
 mod signal_gate;
 mod spares;
 mod version;
