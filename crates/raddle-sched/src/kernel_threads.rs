@@ -1,4 +1,5 @@
 //! What the kernel threads of a process agree on, partly from handlers of signals.
 
+pub mod call_gate;
 pub mod orders;
 pub mod signal_gate;
