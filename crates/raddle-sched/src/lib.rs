@@ -38,7 +38,8 @@
 //! | [`count`] | [`carriers`](count::carriers) | `CarrierCount` | how many carriers are active, spare, ended or blocked |
 //! | | [`contention`] | `Contention` | how many carriers beside the CPUs, while others want them |
 //! | | [`quota`] | `Bucket` | whether an engine has used up its part of the CPUs |
-//! | [`kernel_threads`] | [`call_gate`] | `CallGate` | whether a call may be made, or is forbidden soon |
+//! | [`kernel_threads`] | [`arrivals`] | `Arrivals` | what a handler of signals has left |
+//! | | [`call_gate`] | `CallGate` | whether a call may be made, or is forbidden soon |
 //! | | [`signal_gate`] | `SignalGate` | which kernel threads our own signals must not reach |
 //! | | [`orders`] | `Orders` | whether a kernel thread has to execute a call for the process |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
@@ -54,7 +55,7 @@ pub mod wait;
 pub mod wake;
 
 pub use count::{contention, quota};
-pub use kernel_threads::{call_gate, orders, signal_gate};
+pub use kernel_threads::{arrivals, call_gate, orders, signal_gate};
 pub use order::{policies, share};
 pub use pace::{block_event, policy, rhythm};
 pub use queue::{injector, run_queue};

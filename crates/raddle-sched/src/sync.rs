@@ -29,6 +29,7 @@ pub use core::{
 
 /// Data that a lock guards. loom's type of that name reports unordered accesses.
 #[cfg(not(raddle_loom))]
+#[repr(transparent)]
 pub struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
 
 #[cfg(not(raddle_loom))]

@@ -6,7 +6,6 @@
 //! on its own behalf.
 
 use crate::state::accounting::Slices;
-use crate::state::arrivals::Arrivals;
 use crate::state::engine::Engine;
 use crate::state::parts::quantum_timer::QuantumTimer;
 use crate::state::parts::timing::Timing;
@@ -19,9 +18,10 @@ use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use raddle_arch::Context;
 use raddle_inspect::CarrierOffsets;
 use raddle_sched::RunQueue;
+use raddle_sched::arrivals::Arrivals;
 use raddle_sched::policy::Backlog;
 use raddle_sched::wake::WakeWord;
-use raddle_sys::abi::CloneArgs;
+use raddle_sys::abi::{CloneArgs, SigInfo};
 use raddle_sys::{mem, nr};
 
 /// What a carrier is doing, for inspection and for sysmon.
@@ -35,6 +35,9 @@ pub enum CarrierState {
     Ended = 3,
 }
 
+/// Signals that may have arrived on a carrier and not be routed. The handler that makes them so many
+/// closes the carrier: see [`Carrier::closed`].
+const ARRIVALS: usize = 32;
 /// Bytes of a carrier's own stack.
 pub const STACK_SIZE: usize = 64 * 1024;
 /// The signal that makes a carrier look whether it is to preempt (glibc's SIGCANCEL, which its
@@ -234,7 +237,7 @@ pub struct Carrier {
     /// Runnable green threads.
     pub queue: RunQueue,
     /// Signals that arrived here and that aren't routed yet.
-    pub arrivals: Arrivals,
+    pub arrivals: Arrivals<SigInfo, ARRIVALS>,
     pub(crate) delays: crate::state::delays::Counts,
 }
 

@@ -8,6 +8,7 @@
 #![cfg(raddle_loom)]
 
 mod absence;
+mod arrivals;
 mod call_gate;
 mod chunks;
 mod orders;
