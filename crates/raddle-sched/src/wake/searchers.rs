@@ -5,7 +5,6 @@ use crate::sync::{AtomicUsize, Ordering};
 /// The number of searchers, and of sleepers that were woken to search. A poster that finds one
 /// wakes no other: the searcher sees the work, because its search ends (SeqCst) before it announces
 /// itself and looks again.
-#[derive(Default)]
 pub struct Searchers(AtomicUsize);
 
 impl Searchers {
@@ -26,5 +25,11 @@ impl Searchers {
     #[inline(always)]
     pub fn has_any(&self) -> bool {
         self.0.load(Ordering::SeqCst) != 0
+    }
+}
+
+impl Default for Searchers {
+    fn default() -> Self {
+        Self(AtomicUsize::new(0))
     }
 }
