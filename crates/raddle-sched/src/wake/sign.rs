@@ -2,7 +2,7 @@
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// Whether a place whose sleepers are listed under a lock has one to wake. A poster reads the sign
+/// Whether a place with a list of sleepers under a lock has one to wake. A poster reads the sign
 /// without the lock, after its publication, and takes the lock only if the sign is shown.
 ///
 /// A sleeper that finds the sign shown already doesn't write it. The announcement is then that of

@@ -32,7 +32,7 @@ struct World {
     flaw: Flaw,
 }
 
-// SAFETY: the cell is the waiter's, whose thread is one at a time; otherwise loom reports it.
+// SAFETY: the cell is the waiter's, and one thread at a time is the waiter; otherwise loom says so.
 unsafe impl Sync for World {}
 // SAFETY: as above.
 unsafe impl Send for World {}

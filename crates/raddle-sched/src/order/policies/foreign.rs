@@ -15,7 +15,8 @@
 
 use super::chain::Chain;
 use super::{Policy, Reason};
-use crate::task::{Class, Node, Task, TaskRef, View, of};
+pub use crate::task::View;
+use crate::task::{Class, Node, Task, TaskRef, of};
 use core::ffi::c_void;
 use core::mem::offset_of;
 use core::ptr::{NonNull, null_mut, with_exposed_provenance_mut};
