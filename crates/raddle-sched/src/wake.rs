@@ -57,7 +57,7 @@
 //! - *One type with a place and a word in it*: hosts share one word, the poller waits in epoll, and
 //!   a pool keeps its sleepers under a lock that it holds anyway.
 //! - *An event count for all* (a counter that sleepers read and posters raise): a poster raises it
-//!   at every post, and wakes any sleeper, not the last one to sleep.
+//!   at every post, and wakes any sleeper, not the one with the lowest id.
 //! - *Fences instead of SeqCst accesses*: on x86-64 a fence costs as much as another locked
 //!   operation, and the announcement and the publication are locked operations already.
 
