@@ -27,7 +27,7 @@
 //! | | [`timers`] | `Timers` | which deadlines have passed |
 //! | | [`completion_list`] | `CompletionList`, `Link` | which workers a user-mode scheduler can run |
 //! | | [`worker_state`] | `WorkerState` | which scheduler executes a worker |
-//! | [`wake`] | | `Place`, `Word` | how a sleeper and a poster of work never miss each other |
+//! | [`wake`] | | `Announce`, `Word` | how a sleeper and a poster of work never miss each other |
 //! | | | `WakeWord`, `SharedWakeWord` | whether a sleeper waits, or was woken |
 //! | | | `Announcement`, `Sign`, `ActiveCount` | whether there is a sleeper to wake |
 //! | | | `Searchers` | whether a thread still looks, so that none needs to be woken |

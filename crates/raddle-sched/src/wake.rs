@@ -1,30 +1,29 @@
 //! Sleep and wake-up: one protocol for everything that sleeps until work is posted.
 //!
-//! A *sleeper* has nothing to do. A *poster* makes *work* that a sleeper should take. Sleepers
-//! announce themselves in a [`Place`], where posters look for them. A sleeper waits in the kernel
-//! on a [`Word`].
+//! A *sleeper* has nothing to do. A *poster* makes *work* that a sleeper should take. A sleeper
+//! *announces* itself where posters look for sleepers ([`Announce`]): in a set, a count, a word. It
+//! waits in the kernel on a [`Word`].
 //!
 //! To sleep ([`sleep`]; or [`prepare`], the wait, and a withdrawal):
 //!
 //! 1. Take a *ticket*: every wake-up from here on changes the word from the ticket's value.
-//! 2. *Announce* in the place (SeqCst).
+//! 2. *Announce* itself (SeqCst).
 //! 3. *Look again* at everything that posters publish (SeqCst).
 //! 4. *Wait* while the word has the ticket's value, unless step 3 found work.
-//! 5. *Withdraw* from the place, unless a poster has taken the announcement, and look at
-//!    everything.
+//! 5. *Withdraw* the announcement, unless a poster has taken it, and look at everything.
 //!
 //! To post:
 //!
 //! 1. *Publish* the work (SeqCst).
-//! 2. *Look for a sleeper* in the place (SeqCst). Without one nothing is left to do.
-//! 3. *Take* the sleeper, where the place names sleepers: each is then woken by one poster.
+//! 2. *Look for a sleeper* (SeqCst). Without one nothing is left to do.
+//! 3. *Take* the announcement, where it names the sleeper: one poster wakes each sleeper then.
 //! 4. *Change* the sleeper's word, and call the kernel if a sleeper may wait on it.
 //!
 //! # No wake-up is lost
 //!
-//! 1. *Work or announcement is seen.* The sleeper writes the place and reads the work; the poster
-//!    writes the work and reads the place. All four are in the single order of SeqCst accesses. If
-//!    the announcement comes before the poster's look, the poster finds a sleeper. Otherwise the
+//! 1. *Work or announcement is seen.* The sleeper announces and reads the work; the poster writes
+//!    the work and looks for an announcement. All four are in the single order of SeqCst accesses.
+//!    If the announcement comes before the poster's look, the poster finds a sleeper. Otherwise the
 //!    publication comes before the sleeper's look, and the sleeper doesn't wait.
 //! 2. *A sleeper that is found is awake or wakes.* The announcement releases, and the poster's look
 //!    acquires: so the ticket happens before the change of the word. The kernel compares the word
@@ -38,24 +37,24 @@
 //! The protocol promises that one sleeper looks after a post. Whether a sleeper that finds more
 //! work than it takes wakes another one is its user's rule.
 //!
-//! # Places and words
+//! # Announcements and words
 //!
-//! | user | place | word |
+//! | user | announcement | word |
 //! |---|---|---|
-//! | an engine's carriers, its spare carriers | [`IdleSet`]: names sleepers | [`WakeWord`] |
-//! | hosts of light threads | [`ActiveCount`]: counts them | [`SharedWakeWord`] |
+//! | an engine's carriers, its spare carriers | an entry in an [`IdleSet`] | [`WakeWord`] |
+//! | hosts of light threads | counted in an [`ActiveCount`] | [`SharedWakeWord`] |
 //! | a pool's workers | a list under the pool's lock, which shows a [`Sign`] | [`WakeWord`] |
-//! | the poller, sysmon | [`Announcement`]: there is one | an eventfd |
+//! | the poller, sysmon | an [`Announcement`]: there is one sleeper | an eventfd |
 //! | the carrier of a bound thread | none: posters know the sleeper | [`WakeWord`] |
 //!
-//! Without a place, the word alone decides: the sleeper clears the word and then looks, the poster
-//! publishes and then sets the word, each by a read-modify-write. The later of the two sees what
-//! came before the earlier one.
+//! Without an announcement, the word alone decides: the sleeper clears the word and then looks, the
+//! poster publishes and then sets the word, each by a read-modify-write. The later of the two sees
+//! what came before the earlier one.
 //!
 //! # Rejected
 //!
-//! - *One type with a place and a word in it*: hosts share one word, the poller waits in epoll, and
-//!   a pool keeps its sleepers under a lock that it holds anyway.
+//! - *One type with an announcement and a word in it*: hosts share one word, the poller waits in
+//!   epoll, and a pool keeps its sleepers under a lock that it holds anyway.
 //! - *An event count for all* (a counter that sleepers read and posters raise): a poster raises it
 //!   at every post, and wakes any sleeper, not the one with the lowest id.
 //! - *Fences instead of SeqCst accesses*: on x86-64 a fence costs as much as another locked
@@ -75,10 +74,10 @@ pub use searchers::Searchers;
 pub use sign::Sign;
 pub use word::{SharedWakeWord, WakeWord};
 
-/// Where a sleeper announces itself, and posters look for it: see the module.
-pub trait Place {
-    /// Announces the caller (SeqCst). Returns false if the caller must not sleep; then it hasn't
-    /// announced itself.
+/// How a sleeper announces itself where posters look for sleepers: see the module.
+pub trait Announce {
+    /// Announces the sleeper (SeqCst). Returns false if the caller must not sleep; then it has
+    /// announced nothing.
     #[must_use]
     fn announce(&mut self) -> bool;
 
@@ -86,10 +85,10 @@ pub trait Place {
     fn withdraw(&mut self);
 }
 
-/// The place of a sleeper that posters know: there is nothing to announce.
+/// The announcement of a sleeper that posters know: none.
 pub struct Known;
 
-impl Place for Known {
+impl Announce for Known {
     #[inline(always)]
     fn announce(&mut self) -> bool {
         true
@@ -113,15 +112,15 @@ pub trait Word {
 #[must_use]
 pub fn prepare(
     word: &impl Word,
-    place: &mut impl Place,
+    sleeper: &mut impl Announce,
     finds_work: impl FnOnce() -> bool,
 ) -> Option<u32> {
     let ticket = word.ticket();
-    if !place.announce() {
+    if !sleeper.announce() {
         return None;
     }
     if finds_work() {
-        place.withdraw();
+        sleeper.withdraw();
         return None;
     }
     Some(ticket)
@@ -131,12 +130,12 @@ pub fn prepare(
 #[inline(always)]
 pub fn sleep(
     word: &impl Word,
-    place: &mut impl Place,
+    sleeper: &mut impl Announce,
     finds_work: impl FnOnce() -> bool,
     wait: impl FnOnce(u32),
 ) {
-    if let Some(ticket) = prepare(word, place, finds_work) {
+    if let Some(ticket) = prepare(word, sleeper, finds_work) {
         wait(ticket);
-        place.withdraw();
+        sleeper.withdraw();
     }
 }

@@ -415,8 +415,8 @@ fn sleep(carrier: &Carrier) {
         }
         chaos::stop(Point::Sleep);
     };
-    let mut place = engine.idle.place(id);
-    wake::sleep(&carrier.wake_word, &mut place, finds_work, wait);
+    let mut entry = engine.idle.entry(id);
+    wake::sleep(&carrier.wake_word, &mut entry, finds_work, wait);
     look_around(carrier);
 }
 

@@ -1,13 +1,13 @@
-//! A place that counts sleepers, and those that are active: see [`crate::wake`].
+//! Counts of sleepers, and of those that are active: see [`crate::wake`].
 
-use super::Place;
+use super::Announce;
 use crate::sync::{AtomicU32, Ordering};
 
 /// How many threads of a group are *active*, and how many sleep. Only so many may be active: a
-/// poster wakes a sleeper only if there is a place for one more.
+/// poster wakes a sleeper only if one more may be.
 ///
 /// A poster that finds too many active leaves its work to them. Each of them counts itself out
-/// before its last look, so the last one that does so sees the work and that there is a place.
+/// before its last look, so the last one that does so sees the work and that it may be active.
 #[repr(C)]
 pub struct ActiveCount {
     /// Threads that neither sleep nor have left. Written by the threads, and by the observer that
@@ -48,7 +48,7 @@ impl ActiveCount {
         self.sleepers.load(Ordering::SeqCst) != 0
     }
 
-    /// Returns true if a sleeper should be woken: there is one, and a place for it. Called by a
+    /// Returns true if a sleeper should be woken: there is one, and it may be active. Called by a
     /// poster, after its publication.
     #[inline(always)]
     pub fn wants_one(&self, limit: impl FnOnce() -> u32) -> bool {
@@ -81,7 +81,7 @@ impl Default for ActiveCount {
     }
 }
 
-impl Place for &ActiveCount {
+impl Announce for &ActiveCount {
     #[inline(always)]
     fn announce(&mut self) -> bool {
         self.sleepers.fetch_add(1, Ordering::SeqCst);

@@ -1,6 +1,6 @@
-//! The place of one sleeper: see [`crate::wake`].
+//! The announcement of one sleeper: see [`crate::wake`].
 
-use super::Place;
+use super::Announce;
 use crate::sync::{AtomicU32, Ordering};
 
 /// Whether the one sleeper sleeps, or is about to. Posters take the announcement, so that one of
@@ -54,7 +54,7 @@ impl Default for Announcement {
     }
 }
 
-impl Place for &Announcement {
+impl Announce for &Announcement {
     #[inline(always)]
     fn announce(&mut self) -> bool {
         self.make();

@@ -4,10 +4,11 @@
 //! wake word. Only the last are in the [`IdleSet`]: a thread that takes an id out of it must wake
 //! that carrier once.
 //!
-//! A carrier sleeps and is woken by the [protocol of the room](crate::wake): its place is its bit in
-//! the set, its word a [`WakeWord`](super::WakeWord), and what it looks at again is the injector,
-//! the poller's place in the event pump, and signals. Work pushed to a carrier's own run queue is
-//! not posted in this sense: that carrier is awake, and sysmon handles backlogs that last.
+//! A carrier sleeps and is woken by the [protocol of the room](crate::wake): it announces itself by
+//! its bit in the set, its word is a [`WakeWord`](super::WakeWord), and what it looks at again is
+//! the injector, the poller's place in the event pump, and signals. Work pushed to a carrier's own
+//! run queue is not posted in this sense: that carrier is awake, and sysmon handles backlogs that
+//! last.
 //!
 //! A carrier that finds its bit cleared was taken: the wake-up has come or will come. Nothing
 //! depends on that, because the carrier looks at all queues now.
@@ -16,7 +17,7 @@
 //! inside it); a lock-free stack (needs an ABA tag, and can't take a given carrier out). Lowest id
 //! first keeps the same few carriers busy while there is little work, so the others sleep long.
 
-use super::Place;
+use super::Announce;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// The bound on ids: 2048, the carriers of bound threads included.
@@ -56,13 +57,13 @@ impl IdleSet {
         }
     }
 
-    /// Returns the place of carrier `id`, for its sleep.
+    /// Returns the entry of carrier `id`, which isn't made yet.
     ///
     /// # Panics
     /// At its use, if `id` isn't below [`MAX_IDS`].
     #[inline(always)]
-    pub fn place(&self, id: usize) -> IdlePlace<'_> {
-        IdlePlace { set: self, id }
+    pub fn entry(&self, id: usize) -> IdleEntry<'_> {
+        IdleEntry { set: self, id }
     }
 
     /// Publishes that carrier `id` is about to sleep. The carrier must look at the queues between
@@ -146,13 +147,13 @@ impl Default for IdleSet {
     }
 }
 
-/// The place of one carrier in an [`IdleSet`].
-pub struct IdlePlace<'a> {
+/// The entry of one carrier in an [`IdleSet`], while it sleeps.
+pub struct IdleEntry<'a> {
     set: &'a IdleSet,
     id: usize,
 }
 
-impl Place for IdlePlace<'_> {
+impl Announce for IdleEntry<'_> {
     #[inline(always)]
     fn announce(&mut self) -> bool {
         self.set.insert(self.id);

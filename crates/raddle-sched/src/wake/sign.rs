@@ -1,9 +1,9 @@
-//! The sign of a place under a lock: see [`crate::wake`].
+//! The sign of a list under a lock: see [`crate::wake`].
 
 use crate::sync::{AtomicU32, Ordering};
 
-/// Whether a place with a list of sleepers under a lock has one to wake. A poster reads the sign
-/// without the lock, after its publication, and takes the lock only if the sign is shown.
+/// Whether a list of sleepers under a lock has one to wake. A poster reads the sign without the
+/// lock, after its publication, and takes the lock only if the sign is shown.
 ///
 /// A sleeper that finds the sign shown already doesn't write it. The announcement is then that of
 /// the thread that showed the sign: it held the lock before, so its write comes before the

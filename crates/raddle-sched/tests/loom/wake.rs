@@ -1,4 +1,5 @@
-//! Sleep and wake-up: one model for each place and word, with a twin for each step that matters.
+//! Sleep and wake-up: one model for each announcement and word, with a twin for each step that
+//! matters.
 //!
 //! Sleepers go to sleep while posters post work that no thread takes before the end. After each
 //! post a sleeper must look: at the end at least as many sleepers are awake as there were posts, or
@@ -10,7 +11,7 @@ use loom::sync::{Arc, Mutex};
 use loom::thread;
 use raddle_sched::sync::{AtomicU32, Ordering};
 use raddle_sched::wake::{
-    ActiveCount, Announcement, IdleSet, Known, Place, Searchers, SharedWakeWord, Sign, WakeWord,
+    ActiveCount, Announce, Announcement, IdleSet, Known, Searchers, SharedWakeWord, Sign, WakeWord,
     Word, prepare,
 };
 
@@ -106,26 +107,26 @@ impl Work {
 }
 
 /// Steps 1 to 3 of a sleeper, as they are or with a flaw.
-fn steps(flaw: Flaw, word: &impl Word, place: &mut impl Place, work: &Work) -> Option<u32> {
+fn steps(flaw: Flaw, word: &impl Word, sleeper: &mut impl Announce, work: &Work) -> Option<u32> {
     match flaw {
         LooksFirst => {
             let ticket = word.ticket();
             if work.is_there() {
                 return None;
             }
-            place.announce().then_some(ticket)
+            sleeper.announce().then_some(ticket)
         }
         LateTicket => {
-            if !place.announce() {
+            if !sleeper.announce() {
                 return None;
             }
             if work.is_there() {
-                place.withdraw();
+                sleeper.withdraw();
                 return None;
             }
             Some(word.ticket())
         }
-        _ => prepare(word, place, || work.is_there()),
+        _ => prepare(word, sleeper, || work.is_there()),
     }
 }
 
@@ -177,7 +178,7 @@ fn all_meet<U: Use>() {
     meet::<U>(2, 2, 2, Flaw::None);
 }
 
-/// A place of one word, for twins: places of more words order more than each of their accesses.
+/// An announcement of one word, for twins: one of more words orders more than each of its accesses.
 struct Bit(AtomicU32, Flaw);
 
 /// An engine's carriers, each with a word of its own.
@@ -205,7 +206,7 @@ impl Bit {
     }
 }
 
-impl Place for &Bit {
+impl Announce for &Bit {
     fn announce(&mut self) -> bool {
         let order = match self.1 {
             WeakAnnouncement => Ordering::Release,
@@ -240,8 +241,8 @@ impl Use for Carriers {
         let ticket = match self.flaw {
             flaw if flaw.is_of_order() => steps(flaw, word, &mut &self.bit, &self.work),
             _ => {
-                let mut place = self.idle.place(FIRST + id);
-                steps(self.flaw, word, &mut place, &self.work)
+                let mut sleeper = self.idle.entry(FIRST + id);
+                steps(self.flaw, word, &mut sleeper, &self.work)
             }
         };
         if let Some(ticket) = ticket {
@@ -363,14 +364,14 @@ struct Workers {
     flaw: Flaw,
 }
 
-/// A worker's place, under the lock.
+/// A worker's entry in the list, under the lock.
 struct Listed<'a> {
     idle: &'a mut Vec<usize>,
     sign: &'a Sign,
     id: usize,
 }
 
-impl Place for Listed<'_> {
+impl Announce for Listed<'_> {
     fn announce(&mut self) -> bool {
         self.idle.push(self.id);
         self.sign.show(true);
@@ -386,7 +387,7 @@ impl Place for Listed<'_> {
 /// As [`Listed`], with a bit as the sign.
 struct BitListed<'a>(&'a mut Vec<usize>, &'a Bit, usize);
 
-impl Place for BitListed<'_> {
+impl Announce for BitListed<'_> {
     fn announce(&mut self) -> bool {
         self.0.push(self.2);
         let mut bit = self.1;
@@ -425,16 +426,16 @@ impl Use for Workers {
         let mut idle = self.idle.lock().unwrap();
         let ticket = match self.flaw {
             flaw if flaw.is_of_order() => {
-                let mut place = BitListed(&mut idle, &self.bit, id);
-                steps(flaw, word, &mut place, &self.work)
+                let mut sleeper = BitListed(&mut idle, &self.bit, id);
+                steps(flaw, word, &mut sleeper, &self.work)
             }
             _ => {
-                let mut place = Listed {
+                let mut sleeper = Listed {
                     idle: &mut idle,
                     sign: &self.sign,
                     id,
                 };
-                steps(self.flaw, word, &mut place, &self.work)
+                steps(self.flaw, word, &mut sleeper, &self.work)
             }
         };
         drop(idle);
@@ -675,7 +676,7 @@ fn carriers_that_rest_at_once_leave_one_awake() {
         const LIMIT: usize = 1;
         fn rests(spares: &IdleSet, id: usize) -> bool {
             let has_room = || CARRIERS - spares.len() < LIMIT;
-            prepare(&WakeWord::new(), &mut spares.place(id), has_room).is_some()
+            prepare(&WakeWord::new(), &mut spares.entry(id), has_room).is_some()
         }
         let spares = Arc::new(IdleSet::new());
         let carriers: Vec<_> = (1..CARRIERS)
@@ -701,8 +702,8 @@ fn a_sleeper_is_taken_once() {
             .map(|id| {
                 let shared = shared.clone();
                 thread::spawn(move || {
-                    let mut place = shared.0.place(FIRST + id);
-                    prepare(&WakeWord::new(), &mut place, || shared.1.is_there()).is_some()
+                    let mut sleeper = shared.0.entry(FIRST + id);
+                    prepare(&WakeWord::new(), &mut sleeper, || shared.1.is_there()).is_some()
                 })
             })
             .collect();

@@ -6,9 +6,9 @@
 //! sleeps. A host that is about to run a light thread while no other sleeps makes a new one first,
 //! so that there is always one to take a place.
 //!
-//! Hosts sleep and are woken by the protocol of [`raddle_sched::wake`]. A host's place is its inbox
-//! ([`super::inbox`]) and the count of the group; its word is the group's. What it looks at again
-//! is whether there is work and a place for it.
+//! Hosts sleep and are woken by the protocol of [`raddle_sched::wake`]. A host announces itself in
+//! its inbox ([`super::inbox`]) and in the count of the group; its word is the group's. What it
+//! looks at again is whether there is work and a place for it.
 //!
 //! A waker of a light thread that only one host may run finds that host by its inbox: each host
 //! waits with one bit, which it shares with few others, and those look and sleep again. Such a host
@@ -24,7 +24,7 @@ use crate::runtime;
 use crate::thread::Builder;
 use raddle_interface::GroupControl;
 use raddle_sched::timers::NEVER;
-use raddle_sched::wake::{self, Place};
+use raddle_sched::wake::{self, Announce};
 use std::io;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -167,9 +167,9 @@ impl Group {
     /// Sleeps on the host's thread until there may be work.
     pub(super) fn sleep(&self, host: &Host) {
         let word = &self.control.word;
-        let mut place = HostPlace { group: self, host };
+        let mut sleeper = Sleeper { group: self, host };
         let finds_work = || self.control.count.active() < self.limit() && self.has_work();
-        wake::sleep(word, &mut place, finds_work, |ticket| {
+        wake::sleep(word, &mut sleeper, finds_work, |ticket| {
             futex::wait_bits(word.futex(), ticket, host.bit());
         });
         timers::host_works();
@@ -230,14 +230,14 @@ impl Group {
     }
 }
 
-/// Where a host announces its sleep: to wakers of light threads that only it may run, and to those
-/// of all others.
-struct HostPlace<'a> {
+/// A host that announces its sleep to wakers of light threads that only it may run, and to those of
+/// all others.
+struct Sleeper<'a> {
     group: &'a Group,
     host: &'a Host,
 }
 
-impl Place for HostPlace<'_> {
+impl Announce for Sleeper<'_> {
     fn announce(&mut self) -> bool {
         self.host.own().announce_sleep() && (&self.group.control.count).announce()
     }

@@ -1,7 +1,7 @@
 //! The rest of a worker: it is listed as idle, sleeps until it is summoned, and may end instead.
 
 use super::shared::{Phase, Shared, State};
-use raddle_sched::wake::{Place, prepare};
+use raddle_sched::wake::{Announce, prepare};
 
 /// The next action of a worker after its park.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,13 +27,13 @@ impl Shared {
         if state.lanes.len() > 0 && !surplus {
             return false;
         }
-        let mut place = IdlePlace {
+        let mut entry = IdleEntry {
             shared: self,
             state: &mut state,
             id,
         };
         let finds_work = || self.has_stealable() && !surplus;
-        let ticket = prepare(&self.slots[id].parker.word, &mut place, finds_work);
+        let ticket = prepare(&self.slots[id].parker.word, &mut entry, finds_work);
         if ticket.is_some() {
             self.finish_if_drained(&mut state);
         }
@@ -60,14 +60,14 @@ impl Shared {
     }
 }
 
-/// The place of a worker among the idle ones, under the lock.
-struct IdlePlace<'a> {
+/// A worker's entry among the idle ones, under the lock.
+struct IdleEntry<'a> {
     shared: &'a Shared,
     state: &'a mut State,
     id: usize,
 }
 
-impl Place for IdlePlace<'_> {
+impl Announce for IdleEntry<'_> {
     fn announce(&mut self) -> bool {
         self.state.idle.push(self.id);
         self.shared.publish(self.state);

@@ -13,7 +13,8 @@
 //! and looks at all deques. No work is left while its worker sleeps:
 //! - pushes to the lanes and the list of idle workers are under the same lock;
 //! - pushes to a deque, also of work from the lanes, and the rest of a worker are the protocol of
-//!   [`raddle_sched::wake`]: the place is the list of idle workers, and the pulse shows its sign.
+//!   [`raddle_sched::wake`]: a worker announces itself in the list of idle workers, and the pulse
+//!   shows the list's sign.
 
 use super::builder::{Config, OnPanic, Overflow, PanicReport};
 use super::counters::{Counters, Counts};

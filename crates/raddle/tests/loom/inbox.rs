@@ -5,7 +5,7 @@ use loom::thread;
 use raddle::light::inbox::Inbox;
 use raddle_sched::Link;
 use raddle_sched::sync::Ordering;
-use raddle_sched::wake::{Place, SharedWakeWord, Word, prepare};
+use raddle_sched::wake::{Announce, SharedWakeWord, Word, prepare};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -17,10 +17,10 @@ struct World {
     links: [Link; 2],
 }
 
-/// A host's place, as far as wakers of its own light threads are concerned.
-struct InboxPlace<'a>(&'a Inbox);
+/// A host, as wakers of its own light threads see it.
+struct Sleeper<'a>(&'a Inbox);
 
-impl Place for InboxPlace<'_> {
+impl Announce for Sleeper<'_> {
     fn announce(&mut self) -> bool {
         self.0.announce()
     }
@@ -52,11 +52,11 @@ impl World {
 
     /// Returns the word's value that the host sleeps on; `None` if it does not sleep.
     fn sleep(&self, reads_the_word_first: bool) -> Option<u32> {
-        let mut place = InboxPlace(&self.inbox);
+        let mut sleeper = Sleeper(&self.inbox);
         let seen = if reads_the_word_first {
-            prepare(&self.word, &mut place, || false)?
+            prepare(&self.word, &mut sleeper, || false)?
         } else {
-            place.announce().then(|| self.word.ticket())?
+            sleeper.announce().then(|| self.word.ticket())?
         };
         // What futex(2) does: it compares, and queues the thread, in one step.
         (self.value() == seen).then_some(seen)

@@ -5,7 +5,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use raddle::pool::deque::{self, Owner, Thief};
 use raddle::pool::job::Job;
-use raddle_sched::wake::{Place, Sign, WakeWord, prepare};
+use raddle_sched::wake::{Announce, Sign, WakeWord, prepare};
 
 /// How often each of `N` jobs ran.
 struct Runs<const N: usize>(Arc<[AtomicUsize; N]>);
@@ -113,10 +113,10 @@ fn a_batch_appears_whole_or_not_at_all_and_once() {
     });
 }
 
-/// The place of a worker that rests, and the sign that posters see.
+/// A worker that rests, with the sign that posters see.
 struct Resting<'a>(&'a Sign);
 
-impl Place for Resting<'_> {
+impl Announce for Resting<'_> {
     fn announce(&mut self) -> bool {
         self.0.show(true);
         true
@@ -135,11 +135,11 @@ fn a_push_meets_a_rest(looks_first: bool) {
         let sign = std::sync::Arc::new(Sign::new(false));
         let shown = sign.clone();
         let rester = loom::thread::spawn(move || {
-            let mut place = Resting(&shown);
+            let mut sleeper = Resting(&shown);
             if looks_first {
-                return thief.len() > 0 || !place.announce();
+                return thief.len() > 0 || !sleeper.announce();
             }
-            prepare(&WakeWord::new(), &mut place, || thief.len() > 0).is_none()
+            prepare(&WakeWord::new(), &mut sleeper, || thief.len() > 0).is_none()
         });
         runs.push(&owner, 0);
         let wakes = sign.is_shown();
