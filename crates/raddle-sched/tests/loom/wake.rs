@@ -439,7 +439,11 @@ impl Use for Workers {
             }
         };
         drop(idle);
-        if let Some(ticket) = ticket {
+        if let Some(mut ticket) = ticket {
+            // Under the lock a ticket is never late: no poster takes the worker before.
+            if self.flaw == LateTicket {
+                ticket = word.ticket();
+            }
             self.kernel.wait(id, word.futex(), ticket);
         }
     }
