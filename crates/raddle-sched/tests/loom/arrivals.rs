@@ -17,12 +17,13 @@ fn a_writer_meets_a_reader(push: fn(&World, u32) -> bool, pop: fn(&World) -> Opt
         });
         let there = world.clone();
         let writer = thread::spawn(move || {
-            (1..=3)
-                .filter(|&item| push(&there, item))
-                .collect::<Vec<_>>()
+            let items = (1..=3).filter(|&item| push(&there, item));
+            items.collect::<Vec<_>>()
         });
-        let mut popped: Vec<_> = (0..2).filter_map(|_| pop(&world)).collect();
+        let there = world.clone();
+        let reader = thread::spawn(move || (0..2).filter_map(|_| pop(&there)).collect::<Vec<_>>());
         let pushed = writer.join().unwrap();
+        let mut popped = reader.join().unwrap();
         popped.extend(std::iter::from_fn(|| pop(&world)));
         assert_eq!(popped, pushed);
     });

@@ -84,7 +84,11 @@ fn meet(change: fn(&Carriers), prepare: fn(&Carriers), read: fn(&Carriers) -> u3
             let carriers = Arc::clone(&carriers);
             thread::spawn(move || change(&carriers))
         };
-        assert!(read(&carriers) <= 1, "it counted as active");
+        let reads = {
+            let carriers = Arc::clone(&carriers);
+            thread::spawn(move || read(&carriers))
+        };
+        assert!(reads.join().unwrap() <= 1, "it counted as active");
         changes.join().unwrap();
         assert_eq!(carriers.active(), 1);
     });
