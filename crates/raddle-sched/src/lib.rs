@@ -20,22 +20,22 @@
 //! | | [`share`] | `FairClock`, `Account`, `AheadQueue` | which task has used more than its share |
 //! | [`queue`] | [`run_queue`] | `RunQueue` | what this carrier runs next; what others may steal |
 //! | | [`injector`] | `Injector` | work from outside the carriers, and overflow |
-//! | [`wait`] | [`wait_table`] | `WaitTable`, `WaitNode` | which tasks wait at this address or descriptor |
+//! | [`wait`] | [`wait_table`] | `WaitTable`, `WaitNode` | which tasks wait here |
 //! | | [`absence`] | `Absences` | whether a wake-up came while a waiter ran signal handlers |
 //! | | [`wait_list`] | `WaitList` | which tasks wait behind one lock |
 //! | | [`requests`] | `Requests`, `Wait` | which task waits for a request that the kernel has |
 //! | | [`timers`] | `Timers` | which deadlines have passed |
-//! | | [`completion_list`] | `CompletionList`, `Link` | which workers a user-mode scheduler can run |
+//! | | [`completion_list`] | `CompletionList`, `Link` | which workers a scheduler can run |
 //! | | [`worker_state`] | `WorkerState` | which scheduler executes a worker |
 //! | [`wake`] | | `Announce`, `Word` | how a sleeper and a poster of work never miss each other |
 //! | | | `WakeWord`, `SharedWakeWord` | whether a sleeper waits, or was woken |
 //! | | | `Announcement`, `Sign`, `ActiveCount` | whether there is a sleeper to wake |
 //! | | | `Searchers` | whether a thread still looks, so that none needs to be woken |
 //! | | [`idle`] | `IdleSet` | which carriers sleep, and which poster must wake them |
-//! | [`pace`] | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
+//! | [`pace`] | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, or wake |
 //! | | [`rhythm`] | `Rhythm` | whether a timer may end a carrier's turns |
 //! | | [`block_event`] | `Budget` | how often the kernel may say that a carrier waits in it |
-//! | [`count`] | [`carriers`](count::carriers) | `CarrierCount` | how many carriers are active, spare, ended or blocked |
+//! | [`count`] | [`carriers`](count::carriers) | `CarrierCount` | how many carriers are active |
 //! | | [`contention`] | `Contention` | how many carriers beside the CPUs, while others want them |
 //! | | [`quota`] | `Bucket` | whether an engine has used up its part of the CPUs |
 //! | [`kernel_threads`] | [`arrivals`] | `Arrivals` | what a handler of signals has left |

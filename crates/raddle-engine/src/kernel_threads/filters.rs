@@ -15,9 +15,10 @@
 //! it may make them again.
 //!
 //! Carriers submit reads to an AIO context and to rings of their own, and wait in those, too often
-//! for a lock and a question to the kernel. These calls go through a [gate](raddle_sched::call_gate)
-//! ([`Filters::unless_coming`]). The installer closes it, and waits until no carrier asks; those
-//! that sleep in their rings are woken. The ring's thread is told to leave its ring as well.
+//! for a lock and a question to the kernel. These calls go through a
+//! [gate](raddle_sched::call_gate) ([`Filters::unless_coming`]). The installer closes it, and waits
+//! until no carrier asks; those that sleep in their rings are woken. The ring's thread is told to
+//! leave its ring as well.
 //!
 //! The lock is held over system calls, as the roster's is: by kernel threads that run no green
 //! thread, by a thread that gives a signal back to the kernel, by one that ends the process, and by

@@ -35,8 +35,8 @@ pub enum CarrierState {
     Ended = 3,
 }
 
-/// Signals that may have arrived on a carrier and not be routed. The handler that makes them so many
-/// closes the carrier: see [`Carrier::closed`].
+/// Signals that may have arrived on a carrier and not be routed. The handler that makes them so
+/// many closes the carrier: see [`Carrier::closed`].
 const ARRIVALS: usize = 32;
 /// Bytes of a carrier's own stack.
 pub const STACK_SIZE: usize = 64 * 1024;

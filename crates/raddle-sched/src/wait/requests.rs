@@ -11,9 +11,9 @@
 //!    ([`Requests::is_over_or_prepares`]). An end sets the wait's outcome and claims under the same
 //!    lock: it comes before the question, which then sees it, or after it, and then it finds the
 //!    task prepared.
-//! 3. The waiter withdraws ([`Requests::withdraw`]), in any case: the thread that has ended the wait
-//!    reached it under the lock, so it doesn't touch the wait any more once the lock is free. Only
-//!    then may the waiter's stack be used for something else.
+//! 3. The waiter withdraws ([`Requests::withdraw`]), in any case: the thread that has ended the
+//!    wait reached it under the lock, so it doesn't touch the wait any more once the lock is free.
+//!    Only then may the waiter's stack be used for something else.
 
 use crate::sync::spin::SpinLock;
 use crate::sync::{AtomicU32, Ordering, UnsafeCell};

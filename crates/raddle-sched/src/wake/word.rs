@@ -90,8 +90,8 @@ impl SharedWakeWord {
         Self(AtomicU32::new(0))
     }
 
-    /// Changes the word. The caller then has the kernel wake as many sleepers as should look. Relaxed:
-    /// the poster has found an announcement, by an access that acquires.
+    /// Changes the word. The caller then has the kernel wake as many sleepers as should look.
+    /// Relaxed: the poster has found an announcement, by an access that acquires.
     #[inline(always)]
     pub fn change(&self) {
         self.0.fetch_add(1, Ordering::Relaxed);
