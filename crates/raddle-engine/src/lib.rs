@@ -22,7 +22,6 @@
 //! | | `turn` | since when a thread that was preempted runs again |
 //! | | `compilers` | threads that compile for a managed runtime |
 //! | | [`carrier`] | the kernel thread that runs green threads |
-//! | | `arrivals` | the signals that a carrier has received |
 //! | | `run_length` | for how long a carrier runs without a pause, and in what pieces |
 //! | | [`process`] | what all threads share |
 //! | | `parts` | what the parts in the rooms above keep in the process and its carriers |

@@ -2,7 +2,6 @@
 //! of them.
 
 pub mod accounting;
-pub(crate) mod arrivals;
 pub mod attributes;
 pub mod carrier;
 pub mod clock;

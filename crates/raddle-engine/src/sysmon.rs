@@ -69,7 +69,7 @@ impl Sysmon {
         self.wake.set(wake as i32);
         // Here and not on the thread: the program must never see a descriptor of the runtime.
         self.listener.set(inspect::listen());
-        self.asleep.store(0, Ordering::Relaxed);
+        self.asleep.withdraw();
         let shares_table = !stand_in::can_empty_a_table();
         self.shares_table
             .store(u32::from(shares_table), Ordering::Relaxed);
@@ -89,13 +89,12 @@ impl Sysmon {
 
     /// Returns true if it sees to timers and descriptors, because threads compute on all carriers.
     pub(crate) fn is_on_guard(&self) -> bool {
-        self.on_guard.load(Ordering::Relaxed) != 0
+        self.on_guard.is_made()
     }
 
     /// Something was posted, and all carriers are awake: if none is going to look, sysmon must.
     pub(crate) fn urge(&self) {
-        if self.on_guard.load(Ordering::SeqCst) != 0 && self.on_guard.swap(0, Ordering::SeqCst) != 0
-        {
+        if self.on_guard.is_made() && self.on_guard.take() {
             self.write_wake();
         }
     }
@@ -148,8 +147,8 @@ impl Sysmon {
             own.set(-1);
         }
         stand_in.reset();
-        asleep.store(0, Ordering::Relaxed);
-        on_guard.store(0, Ordering::Relaxed);
+        asleep.withdraw();
+        on_guard.withdraw();
     }
 }
 
@@ -303,7 +302,7 @@ impl Watch {
                 self.block_events.failed(at);
             }
         }
-        PROCESS.sysmon.on_guard.store(0, Ordering::Relaxed);
+        PROCESS.sysmon.on_guard.withdraw();
         if fds[0].revents != 0 {
             let mut count = 0u64;
             // SAFETY: eight bytes into a live value.
@@ -334,7 +333,7 @@ impl Watch {
         if sight.running {
             self.busy_ns = now_ns;
         } else if now_ns.saturating_sub(self.busy_ns) > SYSMON_LINGER_NS {
-            PROCESS.sysmon.asleep.store(1, Ordering::SeqCst);
+            PROCESS.sysmon.asleep.make();
             fence(Ordering::SeqCst);
             let still = PROCESS
                 .carriers()
@@ -345,7 +344,7 @@ impl Watch {
                     on_guard: false,
                 };
             }
-            PROCESS.sysmon.asleep.store(0, Ordering::SeqCst);
+            PROCESS.sysmon.asleep.withdraw();
         }
         self.interval_ns = policy::sysmon_interval_ns(self.interval_ns, sight.acted);
         let longest_ns = match PROCESS.block_events.are_permitted() {
@@ -360,7 +359,7 @@ impl Watch {
             timeout_ns = timeout_ns.min(within_ns);
         }
         if sight.watch {
-            PROCESS.sysmon.on_guard.store(1, Ordering::SeqCst);
+            PROCESS.sysmon.on_guard.make();
             if !PROCESS.first().queue.is_empty() {
                 timeout_ns = timeout_ns.min(BLOCKED_NS); // it was already when this look began
             }

@@ -1,5 +1,6 @@
 //! What carriers record while a tool asks for it: an event has three words, in a ring of each
-//! carrier's. The tool reads the rings from outside, by the addresses in a [`Layout`](crate::Layout).
+//! carrier's. The tool reads the rings from outside, by the addresses in a
+//! [`Layout`](crate::Layout).
 
 use crate::codes::{EventKind, WaitKind};
 
@@ -9,12 +10,12 @@ pub const EVENT_WORDS: usize = 3;
 /// Bits of [`Event::arg`].
 pub const ARG_BITS: u32 = 48;
 
-/// One event.
+/// One event. A thread is 0 for none.
 ///
 /// | kind | `thread` | `other` | `wait`, `arg` |
 /// |---|---|---|---|
-/// | [`EventKind::SWITCH`] | stops running here, 0 for none | runs here from now on, 0 for none | what `thread` waits for |
-/// | [`EventKind::WAKE`] | was woken | ran here meanwhile, 0 for none | what `thread` waited for |
+/// | [`EventKind::SWITCH`] | stops running | runs from now on | what `thread` waits for |
+/// | [`EventKind::WAKE`] | was woken | ran here meanwhile | what `thread` waited for |
 /// | [`EventKind::CREATE`] | is new | created it | |
 /// | [`EventKind::END`] | ends | | |
 /// | [`EventKind::PREEMPT`] | has to make room | | |

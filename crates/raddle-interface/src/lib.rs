@@ -11,6 +11,7 @@ mod ums;
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::AtomicU32;
 pub use raddle_sched::WorkerState;
+use raddle_sched::wake::{ActiveCount, SharedWakeWord};
 pub use raddle_sched::worker_state::Claim;
 use raddle_sched::{Injector, RunQueue};
 pub use seat::Seat;
@@ -146,7 +147,7 @@ pub struct Birth {
 }
 
 /// The runtime's part of a thread that hosts light threads. If the host parks while it lends itself
-/// to a light thread, the runtime lowers [`GroupControl::active`] and wakes another host.
+/// to a light thread, the runtime counts it out of [`GroupControl::count`] and wakes another host.
 #[repr(C)]
 pub struct HostControl {
     /// 1 while a light thread is on the host. Written by the host.
@@ -180,14 +181,12 @@ impl HostControl {
 pub struct GroupControl {
     /// Light threads that wait for any host.
     pub injector: Injector,
-    /// Hosts that neither sleep nor have left.
-    pub active: AtomicU32,
-    /// Hosts that sleep, or are about to, on `word`.
-    pub sleepers: AtomicU32,
+    /// Hosts that neither sleep nor have left, and those that sleep, or are about to, on `word`.
+    pub count: ActiveCount,
     /// Not 0 if a host has left with light threads in its queue since the last look.
     pub stranded: AtomicU32,
-    /// Changed to wake a sleeper: a futex.
-    pub word: AtomicU32,
+    /// Changed to wake a sleeper.
+    pub word: SharedWakeWord,
 }
 
 impl GroupControl {
@@ -195,10 +194,9 @@ impl GroupControl {
     pub const fn new() -> Self {
         Self {
             injector: Injector::new(),
-            active: AtomicU32::new(0),
-            sleepers: AtomicU32::new(0),
+            count: ActiveCount::new(),
             stranded: AtomicU32::new(0),
-            word: AtomicU32::new(0),
+            word: SharedWakeWord::new(),
         }
     }
 }

@@ -5,56 +5,65 @@
 //! production, under loom and shuttle (`cfg(raddle_loom)`, `cfg(raddle_shuttle)`), and in a
 //! simulator.
 //!
-//! | module | noun | what it answers |
-//! |---|---|---|
-//! | [`task`] | `Task`, `TaskRef`, `TaskList` | which task waits, and which waker won it |
-//! | [`run_queue`] | `RunQueue` | what this carrier runs next; what others may steal |
-//! | [`injector`] | `Injector` | work from outside the carriers, and overflow |
-//! | [`idle`] | `IdleSet` | which carriers sleep, and which poster must wake them |
-//! | [`quota`] | `Bucket` | whether an engine has used up its part of the CPUs |
-//! | [`contention`] | `Contention` | how many carriers beside the CPUs, while others want them |
-//! | [`wait_table`] | `WaitTable`, `WaitNode` | which tasks wait at this address or descriptor |
-//! | [`absence`] | `Absences` | whether a wake-up came while a waiter ran signal handlers |
-//! | [`wait_list`] | `WaitList` | which tasks wait behind one lock |
-//! | [`timers`] | `Timers` | which deadlines have passed |
-//! | [`completion_list`] | `CompletionList`, `Link` | which workers a user-mode scheduler can run |
-//! | [`worker_state`] | `WorkerState` | which scheduler executes a worker |
-//! | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, when to wake another carrier |
-//! | [`rhythm`] | `Rhythm` | whether a timer may end a carrier's turns |
-//! | [`share`] | `FairClock`, `Account`, `AheadQueue` | which task has used more than its share |
-//! | [`policies`] | `Policy`, `Order` | which runnable task runs next, and how long |
-//! | [`signal_gate`] | `SignalGate` | which kernel threads our own signals must not reach |
-//! | [`orders`] | `Orders` | whether a kernel thread has to execute a call for the process |
-//! | [`event_ring`] | `EventRing` | what happened on a carrier, for tools that read it meanwhile |
-//! | [`spin`] | `SpinLock` | the lock: short, never held over a switch |
-//! | [`counted_lock`] | `CountedLock` | the same with a count of waiters in its word |
+//! The modules stand in *rooms*, the folders; a room names only rooms above it in this table. Users
+//! of the crate name a module without its room.
+//!
+//! | room | module | noun | what it answers |
+//! |---|---|---|---|
+//! | [`sync`] | | atomics | where they come from, so that model checkers can replace them |
+//! | | [`spin`] | `SpinLock` | the lock: short, never held over a switch |
+//! | | [`counted_lock`] | `CountedLock` | the same with a count of waiters in its word |
+//! | | [`version`] | `Version` | whether a reader saw a change half done |
+//! | | [`chunks`] | `Chunks` | where entry `n` of a table is that grows and never moves |
+//! | | [`event_ring`] | `EventRing` | what happened on a carrier, for tools that read meanwhile |
+//! | [`task`] | | `Task`, `TaskRef`, `TaskList` | which task waits, and which waker won it |
+//! | [`order`] | [`policies`] | `Policy`, `Order` | which runnable task runs next, and how long |
+//! | | [`share`] | `FairClock`, `Account`, `AheadQueue` | which task has used more than its share |
+//! | [`queue`] | [`run_queue`] | `RunQueue` | what this carrier runs next; what others may steal |
+//! | | [`injector`] | `Injector` | work from outside the carriers, and overflow |
+//! | [`wait`] | [`wait_table`] | `WaitTable`, `WaitNode` | which tasks wait here |
+//! | | [`absence`] | `Absences` | whether a wake-up came while a waiter ran signal handlers |
+//! | | [`wait_list`] | `WaitList` | which tasks wait behind one lock |
+//! | | [`requests`] | `Requests`, `Wait` | which task waits for a request that the kernel has |
+//! | | [`timers`] | `Timers` | which deadlines have passed |
+//! | | [`completion_list`] | `CompletionList`, `Link` | which workers a scheduler can run |
+//! | | [`worker_state`] | `WorkerState` | which scheduler executes a worker |
+//! | [`wake`] | | `Announce`, `Word` | how a sleeper and a poster of work never miss each other |
+//! | | | `WakeWord`, `SharedWakeWord` | whether a sleeper waits, or was woken |
+//! | | | `Announcement`, `Sign`, `ActiveCount` | whether there is a sleeper to wake |
+//! | | | `Searchers` | whether a thread still looks, so that none needs to be woken |
+//! | | [`idle`] | `IdleSet` | which carriers sleep, and which poster must wake them |
+//! | [`pace`] | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, or wake |
+//! | | [`rhythm`] | `Rhythm` | whether a timer may end a carrier's turns |
+//! | | [`block_event`] | `Budget` | how often the kernel may say that a carrier waits in it |
+//! | [`count`] | [`carriers`](count::carriers) | `CarrierCount` | how many carriers are active |
+//! | | [`contention`] | `Contention` | how many carriers beside the CPUs, while others want them |
+//! | | [`quota`] | `Bucket` | whether an engine has used up its part of the CPUs |
+//! | [`kernel_threads`] | [`arrivals`] | `Arrivals` | what a handler of signals has left |
+//! | | [`call_gate`] | `CallGate` | whether a call may be made, or is forbidden soon |
+//! | | [`signal_gate`] | `SignalGate` | which kernel threads our own signals must not reach |
+//! | | [`orders`] | `Orders` | whether a kernel thread has to execute a call for the process |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
 
-pub mod absence;
-pub mod block_event;
-pub mod chunks;
-pub mod completion_list;
-pub mod contention;
-pub mod counted_lock;
-pub mod event_ring;
-pub mod idle;
-pub mod injector;
-pub mod orders;
-pub mod policies;
-pub mod policy;
-pub mod quota;
-pub mod rhythm;
-pub mod run_queue;
-pub mod share;
-pub mod signal_gate;
-pub mod spin;
+pub mod count;
+pub mod kernel_threads;
+pub mod order;
+pub mod pace;
+pub mod queue;
 pub mod sync;
 pub mod task;
-pub mod timers;
-pub mod version;
-pub mod wait_list;
-pub mod wait_table;
-pub mod worker_state;
+pub mod wait;
+pub mod wake;
+
+pub use count::{contention, quota};
+pub use kernel_threads::{arrivals, call_gate, orders, signal_gate};
+pub use order::{policies, share};
+pub use pace::{block_event, policy, rhythm};
+pub use queue::{injector, run_queue};
+pub use sync::{chunks, counted_lock, event_ring, spin, version};
+pub use wait::{absence, completion_list, requests, timers};
+pub use wait::{wait_list, wait_table, worker_state};
+pub use wake::idle;
 
 pub use absence::Absences;
 pub use chunks::Chunks;

@@ -1,7 +1,13 @@
-//! The one place where atomics and shared cells come from, so that model checkers can replace them.
+//! The one place where atomics and shared cells come from, so that model checkers can replace them;
+//! and what is made of them alone: locks, versions, tables that grow.
 
+pub mod chunks;
+pub mod counted_lock;
+pub mod event_ring;
 #[cfg(raddle_loom)]
 mod ordered;
+pub mod spin;
+pub mod version;
 
 #[cfg(raddle_loom)]
 pub use {
@@ -24,6 +30,7 @@ pub use core::{
 
 /// Data that a lock guards. loom's type of that name reports unordered accesses.
 #[cfg(not(raddle_loom))]
+#[repr(transparent)]
 pub struct UnsafeCell<T>(core::cell::UnsafeCell<T>);
 
 #[cfg(not(raddle_loom))]

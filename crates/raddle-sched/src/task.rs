@@ -20,11 +20,16 @@
 //! No lock is held over a switch, and no wake-up is lost: a waker that comes before step 1's link
 //! has made a change that the check sees; a later waker sees the node.
 
-use crate::policies::Node;
 use crate::sync::{AtomicPtr, AtomicU32, Ordering};
-use crate::timers::TimerNode;
 use core::cell::Cell;
 use core::ptr::{NonNull, null_mut};
+
+mod node;
+mod timer_node;
+
+pub use node::{Class, Node, Terms, View};
+pub(crate) use node::{node, of};
+pub(crate) use timer_node::TimerNode;
 
 /// Why a parked task runs again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -65,6 +65,7 @@ mod lanes;
 mod lock;
 mod memory;
 mod poll;
+mod rest;
 mod settings;
 mod shared;
 mod sync;

@@ -15,7 +15,24 @@ use super::{Findings, Subject, Violation};
 type Room = (&'static str, &'static [&'static str]);
 
 /// The crates with rooms, and the rooms that each of their rooms may name.
-const CRATES: &[(&str, &[Room])] = &[("raddle-engine", ENGINE), ("raddle-kernel", KERNEL)];
+const CRATES: &[(&str, &[Room])] = &[
+    ("raddle-sched", SCHED),
+    ("raddle-engine", ENGINE),
+    ("raddle-kernel", KERNEL),
+];
+
+/// The rooms of the scheduler; its `lib.rs` says what is in each.
+const SCHED: &[Room] = &[
+    ("sync", &[]),
+    ("task", &["sync"]),
+    ("order", &["sync", "task"]),
+    ("queue", &["order", "sync", "task"]),
+    ("wait", &["sync", "task"]),
+    ("wake", &["sync"]),
+    ("pace", &[]),
+    ("count", &["sync", "wake"]),
+    ("kernel_threads", &["sync"]),
+];
 
 /// The rooms of the engine; its `lib.rs` says what is in each.
 const ENGINE: &[Room] = &[

@@ -4,10 +4,10 @@
 use crate::scheduling::chaos::{self, Point};
 use crate::scheduling::switch;
 use crate::state::carrier::Carrier;
-use crate::state::parts::pages::{End, Pages, Wait};
+use crate::state::parts::pages::Pages;
 use crate::state::process::PROCESS;
-use core::cell::Cell;
 use raddle_sched::Wake;
+use raddle_sched::requests::{End, Wait};
 
 impl Pages {
     /// Waits until the byte at `offset` of a file is likely to be in memory; the running thread
@@ -18,10 +18,7 @@ impl Pages {
         let own = self.own(carrier)?;
         let entry = PROCESS.pump.entry(fd)?;
         let thread = carrier.thread();
-        let wait = Wait {
-            task: thread.task_ref(),
-            end: Cell::new(End::NotYet),
-        };
+        let wait = Wait::new(thread.task_ref());
         thread.task.prepare();
         PROCESS.pump.hold(entry, fd);
         if !own.submit(fd, offset, &wait) {
@@ -33,12 +30,12 @@ impl Pages {
         }
         chaos::stop(Point::Helper);
         let mut outcome = switch::park();
-        while outcome != Wake::Woken && !own.is_over_or_prepares(&wait) {
+        while outcome != Wake::Woken && !own.pages.is_over_or_prepares(&wait) {
             outcome = switch::park_through_signals();
         }
         PROCESS.pump.let_go(entry);
-        own.withdraw(&wait);
-        match wait.end.get() {
+        own.pages.withdraw(&wait);
+        match wait.outcome() {
             End::Done => Some(true),
             End::Adopted => Some(false),
             _ => None,

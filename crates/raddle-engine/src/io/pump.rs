@@ -143,7 +143,7 @@ impl Pump {
             limits: _,
         } = self;
         waiters.store(0, Ordering::Relaxed);
-        asleep.store(0, Ordering::Relaxed);
+        asleep.withdraw();
         sweep.reset();
         for fd in 0..high.load(Ordering::Relaxed) {
             if let Some(entry) = self.known(fd as u32) {
@@ -418,12 +418,12 @@ impl Pump {
     /// Says that the caller is about to sleep in [`Pump::wait_until`]; the caller must then look
     /// again.
     pub(crate) fn announce_sleep(&self) {
-        self.asleep.store(1, Ordering::SeqCst);
+        self.asleep.make();
     }
 
     /// As [`Pump::wait_until`], after a wait elsewhere, which brought no events.
     pub(crate) fn awake(&self) -> TaskList {
-        self.asleep.store(0, Ordering::SeqCst);
+        self.asleep.withdraw();
         TaskList::new()
     }
 
@@ -470,7 +470,7 @@ impl Pump {
                 r => r,
             }
         };
-        self.asleep.store(0, Ordering::SeqCst);
+        self.asleep.withdraw();
         self.take_kick(&events, count);
         self.dispatch(&events, count)
     }
@@ -489,7 +489,7 @@ impl Pump {
 
     /// Wakes the poller if it sleeps or is about to. Returns true if there was one to wake.
     pub fn kick(&self) -> bool {
-        if self.asleep.swap(0, Ordering::SeqCst) == 0 {
+        if !self.asleep.take() {
             return false;
         }
         self.write_kick();

@@ -6,7 +6,7 @@
 //! share them.
 //!
 //! 1. A transfer is linked under the lock, then `posted` is raised.
-//! 2. It is *announced*: `asleep` is swapped to 0; if it was 1, `posted` is woken as a futex. A
+//! 2. It is *announced*: `asleep` is taken; if it was made, `posted` is woken as a futex. A
 //!    wake-up for each would cost more than the transfers, so one waits for others if its carrier
 //!    has threads to run, none of which is known to compute: until there are eight, or the carrier
 //!    has nothing else, or looks around. Sysmon announces what was left by a carrier that doesn't
@@ -179,7 +179,7 @@ impl Ring {
     #[cold]
     fn wake(&self) {
         self.unannounced.store(0, Ordering::SeqCst);
-        if self.asleep.load(Ordering::SeqCst) != 0 && self.asleep.swap(0, Ordering::SeqCst) != 0 {
+        if self.asleep.is_made() && self.asleep.take() {
             kthread::futex_wake(self.posted.as_ptr(), 1);
         }
     }
@@ -227,7 +227,7 @@ impl Ring {
             head: null(),
             tail: null(),
         };
-        asleep.store(0, Ordering::Relaxed);
+        asleep.withdraw();
         unannounced.store(0, Ordering::Relaxed);
         served.store(0, Ordering::Relaxed);
         state.store(NONE, Ordering::Relaxed);
@@ -300,13 +300,13 @@ fn serve(ring: &Ring, queues: &mut Queues) -> usize {
             queues.push_wait(word, seen, POSTED);
             armed = true;
         }
-        ring.asleep.store(1, Ordering::SeqCst);
+        ring.asleep.make();
         if ring.state.load(Ordering::SeqCst) != READY {
             return under_way;
         }
         let idle = taken < AT_ONCE && ring.posted.load(Ordering::SeqCst) == seen;
         let entered = queues.enter(idle);
-        ring.asleep.store(0, Ordering::SeqCst);
+        ring.asleep.withdraw();
         let woken = TaskList::new();
         under_way -= reap(ring, queues, &woken, || armed = false);
         PROCESS.inject_all(woken);

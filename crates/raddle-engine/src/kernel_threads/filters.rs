@@ -15,14 +15,10 @@
 //! it may make them again.
 //!
 //! Carriers submit reads to an AIO context and to rings of their own, and wait in those, too often
-//! for a lock and a question to the kernel:
-//!
-//! 1. A carrier says that it *asks*, then looks whether a filter is on its way or has come since
-//!    the start, and makes the call if there is none ([`Filters::unless_coming`]).
-//! 2. The installer says that a filter is on its way, then waits until no carrier asks; those that
-//!    sleep in their rings are woken. The ring's thread is told to leave its ring as well.
-//!
-//! Both sides are SeqCst, so one of the two sees the other.
+//! for a lock and a question to the kernel. These calls go through a
+//! [gate](raddle_sched::call_gate) ([`Filters::unless_coming`]). The installer closes it, and waits
+//! until no carrier asks; those that sleep in their rings are woken. The ring's thread is told to
+//! leave its ring as well.
 //!
 //! The lock is held over system calls, as the roster's is: by kernel threads that run no green
 //! thread, by a thread that gives a signal back to the kernel, by one that ends the process, and by
@@ -33,7 +29,7 @@ use crate::state::carrier::Carrier;
 use crate::state::clock;
 pub use crate::state::parts::filters::Filters;
 use crate::state::process::PROCESS;
-use core::sync::atomic::Ordering;
+use raddle_sched::call_gate;
 use raddle_sys::syscall6;
 
 /// SECCOMP_FILTER_FLAG_NEW_LISTENER.
@@ -46,12 +42,11 @@ const LOOK_NS: u64 = 200_000;
 impl Filters {
     /// In the child of a fork, which has no other thread; before it forgets the parent's carriers.
     pub(crate) fn reset(&self) {
-        let Self { lock, coming } = self;
+        let Self { lock, gate } = self;
         // SAFETY: the only thread of the child, so no other holds the lock.
         unsafe { lock.break_lock() };
-        if coming.load(Ordering::Relaxed) != 0 {
-            let has_come = u32::from(kthread::is_filtered());
-            coming.store(has_come, Ordering::Relaxed);
+        if gate.is_closed() {
+            gate.reset(kthread::is_filtered());
         }
         PROCESS.carriers().for_each(|it| it.quantum_timer.forget());
     }
@@ -59,13 +54,13 @@ impl Filters {
     /// Makes calls that a filter may kill for, unless there is a filter.
     pub fn unless_any<T>(&self, make: impl FnOnce() -> T) -> Option<T> {
         let _lock = self.lock.lock();
-        let free = self.coming.load(Ordering::Acquire) == 0 && !kthread::is_filtered();
+        let free = !self.gate.is_closed() && !kthread::is_filtered();
         free.then(make)
     }
 
     /// Returns true if a filter is on its way, or has come since the start.
     pub(crate) fn is_any_coming(&self) -> bool {
-        self.coming.load(Ordering::SeqCst) != 0
+        self.gate.is_closed()
     }
 
     /// Makes a call on this carrier that a filter may kill for, unless one has come since the start
@@ -76,10 +71,7 @@ impl Filters {
         carrier: &Carrier,
         make: impl FnOnce() -> T,
     ) -> Option<T> {
-        carrier.asks.store(1, Ordering::SeqCst);
-        let made = (!self.is_any_coming()).then(make);
-        carrier.asks.store(0, Ordering::Release);
-        made
+        self.gate.pass(&carrier.asks, make)
     }
 
     /// Makes a call that may give every kernel thread of the process a filter.
@@ -94,7 +86,7 @@ impl Filters {
         }
         {
             let _lock = self.lock.lock();
-            self.coming.fetch_add(1, Ordering::SeqCst);
+            self.gate.close();
             for carrier in PROCESS.carriers() {
                 carrier.quantum_timer.delete();
             }
@@ -109,7 +101,7 @@ impl Filters {
         // Else a thread that can't have it, or a descriptor that is asked for what it says.
         let is_listener = arguments[1] & NEW_LISTENER != 0 && result > 0;
         if result != 0 && !is_listener {
-            self.coming.fetch_sub(1, Ordering::Release);
+            self.gate.open();
             PROCESS.ring.resume();
         }
         result
@@ -119,7 +111,7 @@ impl Filters {
 /// Returns true if carriers ask the kernel; those that sleep meanwhile are woken.
 fn asked() -> bool {
     let all = PROCESS.all_carriers();
-    let asking = all.filter(|carrier| carrier.asks.load(Ordering::SeqCst) != 0);
+    let asking = all.filter(|carrier| call_gate::asks(&carrier.asks));
     let count = asking
         .inspect(|carrier| PROCESS.wake_carrier(carrier))
         .count();

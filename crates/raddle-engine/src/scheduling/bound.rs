@@ -236,7 +236,7 @@ pub(crate) fn give_up(carrier: &Carrier, thread: &Thread) -> bool {
 
 pub(crate) fn wait_for_mail<'a>(carrier: &Carrier) -> &'a Thread {
     loop {
-        carrier.wake_word.store(0, Ordering::SeqCst);
+        carrier.wake_word.clear();
         if carrier.attention.swap(0, Ordering::Relaxed) != 0 {
             (PROCESS.hooks().route_signals)();
         }
@@ -260,10 +260,10 @@ fn sleep(carrier: &Carrier) {
     let waits = thread.filter(|thread| thread.task.is_waiting());
     let deadline_ns = waits.map_or(0, |thread| thread.deadline_ns.load(Ordering::Relaxed));
     if deadline_ns == 0 {
-        return kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
+        return kthread::futex_wait(carrier.wake_word.futex().as_ptr(), 0);
     }
     let left = deadline_ns.saturating_sub(clock::now_ns());
-    if left == 0 || kthread::futex_wait_for(carrier.wake_word.as_ptr(), 0, left) {
+    if left == 0 || kthread::futex_wait_for(carrier.wake_word.futex().as_ptr(), 0, left) {
         look_around(carrier);
     }
 }

@@ -21,9 +21,7 @@
 //!    misses no carrier, and enters a list of ended ones, from where the next spare
 //!    carrier is made.
 //!
-//! The carrier counts as ended before it leaves the set, and as spare again before it no longer
-//! counts as ended: it never counts as active, and may count twice for a moment, as in
-//! `Engine::enlist`. Then one carrier too many may be woken, which finds that out.
+//! The order of these steps is that of [`raddle_sched::count::carriers`].
 //!
 //! No work waits in vain for one that ends: a thread that finds none in the set makes one, or, if
 //! it is sysmon, leaves that to the next carrier that runs; and [`SPARES_KEPT`] stay.
@@ -302,19 +300,13 @@ impl Engine {
         self.not_spare().max(1)
     }
 
-    /// Reads in this order: a carrier that is listed, ends or begins again meanwhile counts twice,
-    /// and not as active.
     fn not_spare(&self) -> u32 {
-        let up = self.up.load(Ordering::SeqCst);
-        let ended = self.ended.load(Ordering::SeqCst);
-        let spares = self.spares.len() as u32;
-        let ended = ended.max(self.ended.load(Ordering::SeqCst));
-        up.saturating_sub(spares + ended)
+        self.count.active(&self.spares)
     }
 
     /// Carriers that may be active: a blocked one's place is another's.
     fn limit(&self) -> u32 {
-        self.wanted() + self.extra() + self.blocked.load(Ordering::SeqCst)
+        self.wanted() + self.extra() + self.count.blocked()
     }
 
     /// Returns true if a carrier should become spare.
@@ -342,8 +334,7 @@ impl Engine {
     /// Makes `carrier` look at the end of its call, or of its quantum, whether there is one carrier
     /// too many.
     pub(crate) fn mark(&self, carrier: &Carrier) {
-        if carrier.handed_off.swap(1, Ordering::SeqCst) == 0 {
-            self.blocked.fetch_add(1, Ordering::SeqCst);
+        if self.count.block(&carrier.handed_off) {
             carrier.attention.store(1, Ordering::SeqCst);
             fence(Ordering::SeqCst); // a carrier that rests or ends sees the mark, or is seen
             if carrier.state() != CarrierState::Running {
@@ -408,18 +399,18 @@ impl Engine {
     pub(crate) fn enlist(&self, carrier: &Carrier) -> bool {
         let _slots = PROCESS.slots.lock();
         let is_spare = self.is_first() || !self.may_grow();
-        // In this order a spare carrier never counts as active.
+        // Before it counts as listed.
         if is_spare {
             self.spares.insert(carrier.id.get() as usize);
         }
         if carrier.is_listed.replace(true) {
-            self.ended.fetch_sub(1, Ordering::SeqCst);
+            self.count.begin_again();
         } else {
             let listed = PROCESS.listed.load(Ordering::Relaxed);
             let entry = &PROCESS.list[listed as usize];
             entry.store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
             PROCESS.listed.store(listed + 1, Ordering::Release);
-            self.up.fetch_add(1, Ordering::SeqCst);
+            self.count.list();
         }
         self.making_spare.store(0, Ordering::Release);
         is_spare
@@ -440,12 +431,8 @@ impl Engine {
     /// Ends the calling spare carrier, unless it is wanted: then it returns.
     pub(crate) fn end_spare(&self, carrier: &Carrier) {
         let slots = PROCESS.slots.lock();
-        if self.spares.len() <= SPARES_KEPT {
-            return;
-        }
-        self.ended.fetch_add(1, Ordering::SeqCst);
-        if !self.spares.take(carrier.id.get() as usize) {
-            self.ended.fetch_sub(1, Ordering::SeqCst);
+        let id = carrier.id.get() as usize;
+        if !self.count.end(&self.spares, id, SPARES_KEPT) {
             return;
         }
         self.made.fetch_sub(1, Ordering::Relaxed);

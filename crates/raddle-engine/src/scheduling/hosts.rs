@@ -21,16 +21,16 @@ pub(crate) fn parks(thread: &Thread) {
     // The host may have left before and not have counted itself in again, but have filled its
     // queue.
     if host.left.swap(1, Ordering::Relaxed) == 0 {
-        group.active.fetch_sub(1, Ordering::SeqCst);
+        group.count.leave();
     }
     let strands = !host.queue.is_empty();
     if strands {
         group.stranded.store(1, Ordering::SeqCst);
     }
-    if (strands || !group.injector.is_empty()) && group.sleepers.load(Ordering::SeqCst) != 0 {
-        group.word.fetch_add(1, Ordering::SeqCst);
+    if (strands || !group.injector.is_empty()) && group.count.has_sleepers() {
+        group.word.change();
         let woken = TaskList::new();
-        let word = group.word.as_ptr().expose_provenance();
+        let word = group.word.futex().as_ptr().expose_provenance();
         PROCESS.futexes.wake(word, 1, ANY, &woken);
         PROCESS.unpark_all(woken);
     }

@@ -3,10 +3,9 @@
 //! One idle carrier is the *poller*: it waits in the pump's epoll with the earliest deadline as its
 //! timeout. The others sleep on their wake words, listed in their engine's idle set.
 //!
-//! To sleep: publish (idle set, or poller and its deadline; SeqCst), then look again at what others
-//! may have posted without seeing this carrier (injector, deadlines), then wait. To post work from
-//! outside: push, then look for a sleeper (SeqCst on both sides: one of the two sees the other).
-//! Work that a running carrier keeps in its own queue is that carrier's, and sysmon's, concern.
+//! Both sleep by the protocol of [`raddle_sched::wake`]; what they look at again is the injector,
+//! the poller's place, and signals, or for the poller the deadlines. Work that a running carrier
+//! keeps in its own queue is that carrier's, and sysmon's, concern.
 //!
 //! Searching is bounded: a few microseconds while another carrier runs and may post work, none on a
 //! machine with one CPU.
@@ -28,7 +27,7 @@ use core::sync::atomic::Ordering;
 use raddle_arch::{pause, timestamp};
 use raddle_sched::policy::SOON_NS;
 use raddle_sched::timers::NEVER;
-use raddle_sched::{TaskList, TaskRef};
+use raddle_sched::{TaskList, TaskRef, wake};
 use raddle_sys::abi::Timespec;
 use raddle_sys::{nr, sys};
 
@@ -125,9 +124,7 @@ fn see_to_files(carrier: &Carrier) {
 
 /// The carrier runs again: it no longer counts as blocked.
 pub(crate) fn came_back(carrier: &Carrier) {
-    if carrier.handed_off.swap(0, Ordering::SeqCst) != 0 {
-        carrier.engine().blocked.fetch_sub(1, Ordering::SeqCst);
-    }
+    carrier.engine().count.unblock(&carrier.handed_off);
 }
 
 /// Becomes spare: sleeps until another carrier blocks. Posts its threads before.
@@ -136,7 +133,7 @@ fn rest(carrier: &Carrier) {
     let engine = carrier.engine();
     let id = carrier.id.get() as usize;
     carrier.set_state(CarrierState::Idle);
-    carrier.wake_word.store(0, Ordering::SeqCst);
+    carrier.wake_word.clear();
     engine.spares.insert(id);
     chaos::stop(Point::Sleep);
     // This may have been the poller, or the one that was woken for posted threads: another one sees
@@ -146,7 +143,7 @@ fn rest(carrier: &Carrier) {
     }
     // A rise of the limit before the insertion didn't wake this carrier.
     if engine.may_grow() || carrier.attention.load(Ordering::Relaxed) != 0 {
-        carrier.wake_word.store(1, Ordering::Relaxed);
+        carrier.wake_word.prevent_wait();
     }
     came_back(carrier); // sysmon may have marked it before it saw the new state
     sleep_as_spare(carrier);
@@ -175,7 +172,7 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
     let id = carrier.id.get() as usize;
     block_events::silence(carrier);
     loop {
-        let word = carrier.wake_word.as_ptr();
+        let word = carrier.wake_word.futex().as_ptr();
         match engine.spare_ns(carrier) {
             _ if page_rings::sleep(carrier) => {} // files stay open for what its ring still does
             Some(ns) if kthread::futex_wait_for(word, 0, ns) => {
@@ -188,7 +185,7 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
         }
         // In this order: a thread that takes the carrier out of the set after the look sets the
         // word.
-        carrier.wake_word.store(0, Ordering::SeqCst);
+        carrier.wake_word.clear();
         chaos::stop(Point::Sleep);
         if !engine.spares.contains(id) || engine.may_grow() {
             engine.spares.take(id);
@@ -404,20 +401,22 @@ fn sleep(carrier: &Carrier) {
     let engine = carrier.engine();
     let id = carrier.id.get() as usize;
     carrier.set_state(CarrierState::Idle);
-    carrier.wake_word.store(0, Ordering::SeqCst);
-    engine.idle.insert(id);
-    chaos::stop(Point::Sleep);
-    let come_back = engine.has_work()
-        || engine.lacks_poller()
-        || carrier.attention.load(Ordering::Relaxed) != 0;
-    if !come_back {
+    let finds_work = || {
         chaos::stop(Point::Sleep);
+        let finds = engine.has_work()
+            || engine.lacks_poller()
+            || carrier.attention.load(Ordering::Relaxed) != 0;
+        chaos::stop(Point::Sleep);
+        finds
+    };
+    let wait = |ticket| {
         if !page_rings::sleep(carrier) {
-            kthread::futex_wait(carrier.wake_word.as_ptr(), 0);
+            kthread::futex_wait(carrier.wake_word.futex().as_ptr(), ticket);
         }
-    }
-    chaos::stop(Point::Sleep);
-    engine.idle.take(id);
+        chaos::stop(Point::Sleep);
+    };
+    let mut entry = engine.idle.entry(id);
+    wake::sleep(&carrier.wake_word, &mut entry, finds_work, wait);
     look_around(carrier);
 }
 
@@ -453,10 +452,10 @@ impl Carrier {
 
     /// Ends or prevents the carrier's sleep on its wake word: from its own signal handler.
     pub fn wake_up_from_handler(&self) {
-        self.wake_word.store(1, Ordering::SeqCst);
+        let _ = self.wake_word.set();
         if !self.pages.load(Ordering::Relaxed).is_null() {
             // A request of its ring's waits, too.
-            kernel_calls::futex_wake(self.wake_word.as_ptr(), u32::MAX >> 1);
+            kernel_calls::futex_wake(self.wake_word.futex().as_ptr(), u32::MAX >> 1);
         }
     }
 }

@@ -43,14 +43,15 @@
 use crate::os::io_uring::{Entered, Queues, Rest, Work};
 use crate::state::carrier::{Carrier, CarrierState, PREEMPT};
 use crate::state::clock;
-use crate::state::parts::pages::{End, Own, PLACES, Pages, Places, Wait};
+use crate::state::parts::pages::{Own, PLACES, Pages};
 use crate::state::process::PROCESS;
 use core::cell::{Cell, UnsafeCell};
-use core::ptr::{null, null_mut};
+use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
 use raddle_arch::timestamp;
+use raddle_sched::TaskList;
+use raddle_sched::requests::{End, Requests, Wait};
 use raddle_sched::timers::NEVER;
-use raddle_sched::{SpinLock, TaskList, Wake};
 use raddle_sys::{mem, nr, sys};
 
 /// `user_data` of the waits for the wake word and for the pump; others have their places there.
@@ -103,7 +104,7 @@ impl Pages {
         let make = || {
             let mut queues = Queues::make(ENTRIES, COMPLETIONS, Rest::There).ok()?;
             // Finds out, too, whether a ring that can be made can be used.
-            if queues.can_wait_for(carrier.wake_word.as_ptr()) {
+            if queues.can_wait_for(carrier.wake_word.futex().as_ptr()) {
                 own.or_else(|| make_own(carrier)).map(|own| (own, queues))
             } else {
                 queues.unmake();
@@ -148,11 +149,7 @@ fn make_own(carrier: &Carrier) -> Option<&'static Own> {
             finished: AtomicU32::new(0),
             has_word: Cell::new(false),
             has_pump: Cell::new(false),
-            places: SpinLock::new(Places {
-                free: u64::MAX,
-                waits: [null(); PLACES],
-            }),
-            count: AtomicU32::new(0),
+            pages: Requests::new(),
             bytes: UnsafeCell::new([0; PLACES]),
         });
         &*own
@@ -175,7 +172,9 @@ impl Own {
     /// Gives a request to the kernel; on this carrier. Returns false if there is no place, or it
     /// refuses.
     pub(crate) fn submit(&self, fd: u32, offset: u64, wait: &Wait) -> bool {
-        let Some(place) = self.take_place(wait) else {
+        // SAFETY: the wait is on the stack of the running thread, which withdraws it before it
+        // returns (`Pages::wait`), unless the place is given back below.
+        let Some(place) = (unsafe { self.pages.begin(wait) }) else {
             return false;
         };
         let bytes = self.bytes.get().cast::<u8>().wrapping_add(place);
@@ -205,75 +204,9 @@ impl Own {
             self.requests.store(requests, Ordering::Relaxed);
             self.finished.store(0, Ordering::Relaxed);
         } else {
-            self.end(place, &TaskList::new(), false);
+            self.pages.give_back(place);
         }
         is_submitted
-    }
-
-    fn take_place(&self, wait: &Wait) -> Option<usize> {
-        let mut places = self.places.lock();
-        let place = places.free.trailing_zeros() as usize;
-        if place == PLACES {
-            return None;
-        }
-        places.free &= !(1 << place);
-        places.waits[place] = core::ptr::from_ref(wait);
-        self.count.fetch_add(1, Ordering::Relaxed);
-        Some(place)
-    }
-
-    /// The request in a place is done, or was refused: its thread is to be pushed if it `wakes`.
-    fn end(&self, place: usize, woken: &TaskList, wakes: bool) {
-        let mut places = self.places.lock();
-        places.free |= 1 << place;
-        self.finish(&mut places, place, End::Done, wakes.then_some(woken));
-    }
-
-    fn finish(&self, places: &mut Places, place: usize, end: End, woken: Option<&TaskList>) {
-        let wait = core::mem::replace(&mut places.waits[place], null());
-        // SAFETY: null, or a wait that isn't over and so lives while the lock is held.
-        let Some(wait) = (unsafe { wait.as_ref() }) else {
-            return;
-        };
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        let task = wait.task;
-        wait.end.set(end);
-        if let Some(woken) = woken
-            && task.get().claim(Wake::Woken)
-        {
-            woken.push(task);
-        }
-    }
-
-    /// Returns true if the wait is over; else its thread is prepared to park again: under the lock,
-    /// so that its end wakes it.
-    pub(crate) fn is_over_or_prepares(&self, wait: &Wait) -> bool {
-        let _places = self.places.lock();
-        let is_over = wait.end.get() != End::NotYet;
-        if !is_over {
-            wait.task.get().prepare();
-        }
-        is_over
-    }
-
-    /// Ends the wait if it isn't over, because the number was closed; the request keeps its place.
-    /// Takes the lock in any case: the thread that ended the wait may still hold it.
-    pub(crate) fn withdraw(&self, wait: &Wait) {
-        let mut places = self.places.lock();
-        if wait.end.get() != End::NotYet {
-            return;
-        }
-        let at = core::ptr::from_ref(wait);
-        if let Some(place) = places.waits.iter().position(|&other| other == at) {
-            self.finish(&mut places, place, End::Relieved, None);
-        }
-    }
-
-    fn finish_all(&self, end: End, woken: &TaskList) {
-        let mut places = self.places.lock();
-        for place in 0..PLACES {
-            self.finish(&mut places, place, end, Some(woken));
-        }
     }
 
     /// Enters the ring and pushes the threads of requests that are done; on this carrier.
@@ -290,7 +223,7 @@ impl Own {
                 place => {
                     let left = self.requests.load(Ordering::Relaxed) - 1;
                     self.requests.store(left, Ordering::Relaxed);
-                    self.end(place as usize, &woken, true);
+                    self.pages.end(place as usize, &woken);
                 }
             }
         }
@@ -316,7 +249,7 @@ impl Own {
         self.requests.store(0, Ordering::Relaxed);
         compiler_fence(Ordering::SeqCst); // its signal handler
         let _ = self.queues().take();
-        self.finish_all(End::Relieved, woken);
+        self.pages.end_all(End::Relieved, woken);
     }
 }
 
@@ -388,7 +321,7 @@ pub(crate) fn sleep(carrier: &Carrier) -> bool {
     };
     own.enter(carrier, |queues| {
         if !own.has_word.replace(true) {
-            queues.push_wait(carrier.wake_word.as_ptr(), 0, WAKE_WORD);
+            queues.push_wait(carrier.wake_word.futex().as_ptr(), 0, WAKE_WORD);
         }
         queues.enter(true)
     });
@@ -415,28 +348,28 @@ pub(crate) fn sleep_with_pump(carrier: &Carrier, deadline_ns: u64) -> Option<boo
 /// Returns true if the carrier needs no help with the threads in its queue, which wait for pages
 /// again and again. On any thread.
 pub(crate) fn suffices(carrier: &Carrier) -> bool {
-    let waits = own_of(carrier).map_or(0, |own| own.count.load(Ordering::Relaxed));
+    let waits = own_of(carrier).map_or(0, |own| own.pages.waiting());
     waits != 0 && carrier.run_length.copes_with(carrier.queue.ring_len())
 }
 
 /// Returns true if threads wait in the carrier's queue behind one that has stopped to read: the
 /// others that wait for pages by it will need help, too. On any thread.
 pub(crate) fn is_held_up(carrier: &Carrier) -> bool {
-    let has_waits = own_of(carrier).is_some_and(|own| own.count.load(Ordering::Relaxed) != 0);
+    let has_waits = own_of(carrier).is_some_and(|own| own.pages.waiting() != 0);
     has_waits && !carrier.queue.is_empty() && carrier.run_length.is_held_up()
 }
 
 /// Before a carrier sleeps, on which it is called: takes over the threads that wait for pages by
 /// carriers that sleep; they wait once more, by this one. Returns true if there are any.
 pub(crate) fn adopt(carrier: &Carrier) -> bool {
-    let here = own_of(carrier).map_or(0, |own| own.count.load(Ordering::Relaxed));
+    let here = own_of(carrier).map_or(0, |own| own.pages.waiting());
     if here == 0 || !carrier.run_length.is_of_short_turns() {
         return false;
     }
     let adopted = TaskList::new();
     for other in carrier.engine().carriers() {
         let own = own_of(other).filter(|own| {
-            let there = own.count.load(Ordering::Relaxed);
+            let there = own.pages.waiting();
             there != 0 && (there, other.id.get()) < (here, carrier.id.get())
         });
         if let Some(own) = own
@@ -444,7 +377,7 @@ pub(crate) fn adopt(carrier: &Carrier) -> bool {
             && other.run_length.is_of_short_turns()
             && PROCESS.pages.may_adopt()
         {
-            own.finish_all(End::Adopted, &adopted);
+            own.pages.end_all(End::Adopted, &adopted);
         }
     }
     let any = !adopted.is_empty();
@@ -454,10 +387,10 @@ pub(crate) fn adopt(carrier: &Carrier) -> bool {
 
 /// The threads that wait for pages by a carrier go another way. On any thread.
 pub(crate) fn relieve(carrier: &Carrier, woken: &TaskList) {
-    let Some(own) = own_of(carrier).filter(|own| own.count.load(Ordering::Relaxed) != 0) else {
+    let Some(own) = own_of(carrier).filter(|own| own.pages.waiting() != 0) else {
         return;
     };
-    own.finish_all(End::Relieved, woken);
+    own.pages.end_all(End::Relieved, woken);
 }
 
 /// The carrier's kernel thread is about to end, and gives its ring back; on this carrier. Returns

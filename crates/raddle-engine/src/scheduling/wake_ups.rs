@@ -178,9 +178,9 @@ impl Process {
 
     pub(crate) fn wake_carrier(&self, carrier: &Carrier) {
         chaos::stop(Point::Wake);
-        if carrier.wake_word.swap(1, Ordering::AcqRel) == 0 {
+        if carrier.wake_word.set() {
             // All: the carrier itself, or a request of its ring's (`pages`).
-            kernel_calls::futex_wake(carrier.wake_word.as_ptr(), u32::MAX >> 1);
+            kernel_calls::futex_wake(carrier.wake_word.futex().as_ptr(), u32::MAX >> 1);
         }
     }
 }

@@ -111,7 +111,8 @@ impl Process {
             list[0].store(carrier, Ordering::Relaxed);
         }
         // The engines have no carriers since `in_child`.
-        for count in [listed, &engines.first.up, &engines.first.made] {
+        engines.first.count.reset(1);
+        for count in [listed, &engines.first.made] {
             count.store(1, Ordering::Relaxed);
         }
         poller.store(0, Ordering::Relaxed);

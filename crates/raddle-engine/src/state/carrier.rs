@@ -6,7 +6,6 @@
 //! on its own behalf.
 
 use crate::state::accounting::Slices;
-use crate::state::arrivals::Arrivals;
 use crate::state::engine::Engine;
 use crate::state::parts::quantum_timer::QuantumTimer;
 use crate::state::parts::timing::Timing;
@@ -18,9 +17,11 @@ use core::ptr::{null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use raddle_arch::Context;
 use raddle_inspect::CarrierOffsets;
+use raddle_sched::arrivals::Arrivals;
 use raddle_sched::policy::Backlog;
+use raddle_sched::wake::WakeWord;
 use raddle_sched::{EventRing, RunQueue};
-use raddle_sys::abi::CloneArgs;
+use raddle_sys::abi::{CloneArgs, SigInfo};
 use raddle_sys::{mem, nr};
 
 /// What a carrier is doing, for inspection and for sysmon.
@@ -34,6 +35,9 @@ pub enum CarrierState {
     Ended = 3,
 }
 
+/// Signals that may have arrived on a carrier and not be routed. The handler that makes them so
+/// many closes the carrier: see [`Carrier::closed`].
+const ARRIVALS: usize = 32;
 /// Bytes of a carrier's own stack.
 pub const STACK_SIZE: usize = 64 * 1024;
 /// The signal that makes a carrier look whether it is to preempt (glibc's SIGCANCEL, which its
@@ -164,8 +168,8 @@ pub struct Carrier {
     pub kernel_tid: AtomicU32,
     /// A [`CarrierState`].
     pub(crate) state: AtomicU32,
-    /// The word this carrier sleeps on: 0 asleep or about to, 1 woken.
-    pub(crate) wake_word: AtomicU32,
+    /// The word this carrier sleeps on.
+    pub(crate) wake_word: WakeWord,
     /// Switches to green threads. Written by the carrier, read by sysmon and inspection.
     pub switches: AtomicU64,
     /// Threads taken from other carriers.
@@ -233,7 +237,7 @@ pub struct Carrier {
     /// Runnable green threads.
     pub queue: RunQueue,
     /// Signals that arrived here and that aren't routed yet.
-    pub arrivals: Arrivals,
+    pub arrivals: Arrivals<SigInfo, ARRIVALS>,
     pub(crate) delays: crate::state::delays::Counts,
     /// See [`crate::state::events`].
     pub(crate) events: EventRing,
@@ -286,7 +290,7 @@ impl Carrier {
         self.deliver_here.set(0);
         self.child_shares.store(0, Ordering::Relaxed);
         self.watched.store(0, Ordering::Relaxed);
-        self.wake_word.store(0, Ordering::Relaxed);
+        self.wake_word.clear();
         self.kernel_tid.store(0, Ordering::Relaxed);
         self.slices.reset();
         self.self_ptr.set(self);

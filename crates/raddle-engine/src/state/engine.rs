@@ -26,6 +26,7 @@ use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_sched::Injector;
+use raddle_sched::count::CarrierCount;
 use raddle_sched::idle::IdleSet;
 use raddle_sched::policies::Kind;
 use raddle_sched::share::{AheadQueue, FairClock};
@@ -37,16 +38,12 @@ use raddle_sched::share::{AheadQueue, FairClock};
 /// Zero bytes are an engine without carriers, under fifo.
 #[repr(C, align(64))]
 pub struct Engine {
-    /// Its carriers that are listed, those that have ended included. Changed under the slots' lock.
-    pub(crate) up: AtomicU32,
-    /// Listed carriers that have no kernel thread any more. Changed under the slots' lock.
-    pub(crate) ended: AtomicU32,
+    /// Its carriers. Listed and ended under the slots' lock.
+    pub(crate) count: CarrierCount,
     /// Carriers with a kernel thread, and those that are being made.
     pub(crate) made: AtomicU32,
     /// 1 while a spare carrier is being made.
     pub(crate) making_spare: AtomicU32,
-    /// Carriers that count as blocked in the kernel.
-    pub(crate) blocked: AtomicU32,
     /// Carriers beside the wanted ones, while other processes want the CPUs. Written by sysmon.
     pub(crate) extra: AtomicU32,
     /// 1 while the engine has used its quota up. Written by sysmon; SeqCst, a part of what there is
@@ -82,11 +79,9 @@ impl Engine {
 
     pub(crate) const fn new() -> Self {
         Self {
-            up: AtomicU32::new(0),
-            ended: AtomicU32::new(0),
+            count: CarrierCount::new(),
             made: AtomicU32::new(0),
             making_spare: AtomicU32::new(0),
-            blocked: AtomicU32::new(0),
             extra: AtomicU32::new(0),
             held: AtomicU32::new(0),
             wanted: AtomicU32::new(0),
@@ -188,7 +183,7 @@ impl Engine {
     /// How many carriers are listed, those that have ended included.
     #[inline(always)]
     pub fn up(&self) -> u32 {
-        self.up.load(Ordering::Relaxed)
+        self.count.listed()
     }
 
     /// In the child of a fork: without carriers and runnable threads.
@@ -197,11 +192,9 @@ impl Engine {
     /// Before a second thread exists.
     pub(crate) unsafe fn reset(&self) {
         let Self {
-            up,
-            ended,
+            count,
             made,
             making_spare,
-            blocked,
             extra,
             held,
             ahead,
@@ -218,8 +211,9 @@ impl Engine {
             // The same clock:
             fair_clock: _,
         } = self;
-        for count in [up, ended, made, making_spare, blocked, extra, held] {
-            count.store(0, Ordering::Relaxed);
+        count.reset(0);
+        for word in [made, making_spare, extra, held] {
+            word.store(0, Ordering::Relaxed);
         }
         idle.reset();
         spares.reset();

@@ -234,9 +234,8 @@ impl Process {
         self.list[0].store(core::ptr::from_ref(carrier).cast_mut(), Ordering::Release);
         carrier.is_listed.set(true);
         self.listed.store(1, Ordering::Release);
-        for count in [&engine.up, &engine.made] {
-            count.store(1, Ordering::Relaxed);
-        }
+        engine.count.reset(1);
+        engine.made.store(1, Ordering::Relaxed);
         let main = self.threads.allocate()?;
         // SAFETY: plain queries about the calling thread.
         let (pid, tid) = unsafe { (sys!(nr::__NR_getpid), sys!(nr::__NR_gettid)) };

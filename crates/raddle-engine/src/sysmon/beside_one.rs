@@ -27,7 +27,7 @@ impl Sysmon {
     /// that, or the carrier that sysmon sleeps.
     pub(crate) fn carrier_awoke(&self) {
         fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) != 0 && !is_single() {
+        if self.asleep.is_made() && !is_single() {
             self.wake_up();
         }
     }
@@ -35,7 +35,7 @@ impl Sysmon {
     /// A thread was counted.
     pub(crate) fn thread_begins(&self) {
         fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) != 0 {
+        if self.asleep.is_made() {
             self.wake_up();
         }
     }
@@ -43,7 +43,7 @@ impl Sysmon {
     /// Wakes sysmon if it sleeps without a timeout. Safe in a signal handler.
     pub fn wake_up(&self) {
         fence(Ordering::SeqCst);
-        if self.asleep.load(Ordering::Relaxed) != 0 && self.asleep.swap(0, Ordering::AcqRel) != 0 {
+        if self.asleep.is_made() && self.asleep.take() {
             self.write_wake();
         }
     }
@@ -72,7 +72,7 @@ impl Watch {
             !is_single()
                 || PROCESS.first().has_policy()
                 || PROCESS.first().has_posted()
-                || PROCESS.first().blocked.load(Ordering::Relaxed) != 0
+                || PROCESS.first().count.blocked() != 0
                 || PROCESS.engines.each_further().next().is_some()
                 || self.quantum_timers.any_runs()
                 || !are_carriers_quiet()
@@ -80,11 +80,11 @@ impl Watch {
         if is_needed() {
             return false;
         }
-        PROCESS.sysmon.asleep.store(1, Ordering::SeqCst);
+        PROCESS.sysmon.asleep.make();
         fence(Ordering::SeqCst);
         let sleeps = !is_needed();
         if !sleeps {
-            PROCESS.sysmon.asleep.store(0, Ordering::SeqCst);
+            PROCESS.sysmon.asleep.withdraw();
         }
         sleeps
     }

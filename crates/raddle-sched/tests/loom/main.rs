@@ -8,16 +8,20 @@
 #![cfg(raddle_loom)]
 
 mod absence;
+mod arrivals;
+mod call_gate;
 mod chunks;
 mod event_ring;
 mod orders;
 mod parking;
 mod queues;
+mod requests;
 mod signal_gate;
 mod spares;
 mod version;
 mod wait_forms;
 mod wait_table;
+mod wake;
 mod workers;
 
 use core::ptr::NonNull;

@@ -1,11 +1,11 @@
-//! Run queues, the injector, and the idle set beside it.
+//! Run queues, the injector, and lists of completions.
 
 use crate::{Tasks, explore};
 use loom::sync::Arc;
 use loom::thread;
 use raddle_sched::run_queue::CAPACITY;
 use raddle_sched::share::AheadQueue;
-use raddle_sched::{IdleSet, Injector, RunQueue, TaskList};
+use raddle_sched::{Injector, RunQueue, TaskList};
 
 /// Empties a queue and counts its tasks.
 fn drain<const N: usize>(queue: &RunQueue, tasks: &Tasks<N>, seen: &mut [u32; N]) {
@@ -167,113 +167,6 @@ fn the_queue_of_threads_that_are_ahead_keeps_every_task() {
         (0..3).for_each(|index| seen[index] += theirs[index]);
         assert_eq!((seen, shared.1.len()), ([1; 3], 0));
         assert!(!shared.1.is_due(u64::MAX));
-    });
-}
-
-/// Carriers go to sleep while others post work that no carrier takes before the end: at least as
-/// many carriers must be awake or woken as tasks were posted.
-fn sleepers_meet_posters(sleepers: usize, posters: usize, preemptions: usize, right_order: bool) {
-    explore(preemptions, move || {
-        let shared = Arc::new((Tasks::<2>::new(), Injector::new(), IdleSet::new()));
-        let carriers: Vec<_> = (0..sleepers)
-            .map(|sleeper| {
-                let (shared, id) = (shared.clone(), 63 + sleeper);
-                thread::spawn(move || fall_asleep(&shared.1, &shared.2, id, right_order))
-            })
-            .collect();
-        let others: Vec<_> = (1..posters)
-            .map(|index| {
-                let shared = shared.clone();
-                thread::spawn(move || {
-                    shared.1.push(shared.0.get(index));
-                    shared.2.take_one()
-                })
-            })
-            .collect();
-        shared.1.push(shared.0.get(0));
-        let mut taken: Vec<_> = shared.2.take_one().into_iter().collect();
-        taken.extend(others.into_iter().filter_map(|other| other.join().unwrap()));
-        let mut stranded = 0;
-        for (sleeper, carrier) in carriers.into_iter().enumerate() {
-            let times_taken = taken.iter().filter(|&&id| id == 63 + sleeper).count();
-            assert!(times_taken < 2, "one sleeper was taken twice");
-            stranded += usize::from(carrier.join().unwrap() && times_taken == 0);
-        }
-        assert_eq!(
-            shared.2.len(),
-            stranded,
-            "who sleeps unwoken is in the set, and nobody else"
-        );
-        assert!(
-            stranded <= sleepers.saturating_sub(posters),
-            "a wake-up was lost"
-        );
-    });
-}
-
-/// Steps 1, 2 and 4 of the idle protocol. Returns true if the carrier sleeps.
-fn fall_asleep(injector: &Injector, idle: &IdleSet, id: usize, right_order: bool) -> bool {
-    if !right_order {
-        let sleeps = injector.is_empty();
-        idle.insert(id);
-        return sleeps;
-    }
-    idle.insert(id);
-    let sleeps = injector.is_empty();
-    if !sleeps {
-        idle.take(id);
-    }
-    sleeps
-}
-
-#[test]
-fn a_sleeper_and_a_poster_never_miss_each_other() {
-    sleepers_meet_posters(1, 1, 3, true);
-}
-
-#[test]
-fn two_sleepers_and_two_posters_never_miss_each_other() {
-    sleepers_meet_posters(2, 2, 3, true);
-}
-
-#[test]
-fn one_poster_wakes_one_of_two_sleepers() {
-    sleepers_meet_posters(2, 1, 2, true);
-}
-
-#[test]
-#[should_panic(expected = "a wake-up was lost")]
-fn a_sleeper_that_looks_before_it_publishes_is_caught() {
-    sleepers_meet_posters(1, 1, 3, false);
-}
-
-/// Carriers that rest because each sees one too many: the last to enter the set sees that no other
-/// is awake, and that there is room.
-#[test]
-fn carriers_that_rest_at_once_leave_one_awake() {
-    explore(3, || {
-        const CARRIERS: usize = 3;
-        const LIMIT: usize = 1;
-        fn rests(spares: &IdleSet, id: usize) -> bool {
-            spares.insert(id);
-            let room = CARRIERS - spares.len() < LIMIT;
-            if room {
-                spares.take(id);
-            }
-            !room
-        }
-        let spares = Arc::new(IdleSet::new());
-        let carriers: Vec<_> = (1..CARRIERS)
-            .map(|id| {
-                let spares = spares.clone();
-                thread::spawn(move || rests(&spares, id))
-            })
-            .collect();
-        let mut asleep = usize::from(rests(&spares, 0));
-        for carrier in carriers {
-            asleep += usize::from(carrier.join().unwrap());
-        }
-        assert!(asleep < CARRIERS, "nobody is awake");
     });
 }
 

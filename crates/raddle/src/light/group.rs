@@ -6,13 +6,16 @@
 //! sleeps. A host that is about to run a light thread while no other sleeps makes a new one first,
 //! so that there is always one to take a place.
 //!
-//! To sleep: the host counts itself out and as a sleeper, looks again for work and a place, then
-//! waits on the word. To wake: the waker pushes, then looks for sleepers and a place, then changes
-//! the word. SeqCst on both sides: one of the two sees the other.
+//! Hosts sleep and are woken by the protocol of [`raddle_sched::wake`]. A host announces itself in
+//! its inbox ([`super::inbox`]) and in the count of the group; its word is the group's. What it
+//! looks at again is whether there is work and a place for it.
 //!
-//! A host sleeps on the same word for the light threads that only it may run ([`super::inbox`]):
-//! each host waits with one bit, which it shares with few others, and those look and sleep again.
-//! Such a host works whether there is a place for it or not.
+//! A waker of a light thread that only one host may run finds that host by its inbox: each host
+//! waits with one bit, which it shares with few others, and those look and sleep again. Such a host
+//! works whether there is a place for it or not.
+//!
+//! Light threads in a ring behind others are not posted in this sense: their host is awake. It
+//! wakes another one for them if it sees a sleeper, and the watch does so otherwise.
 
 use super::host::Host;
 use super::timers::{self, now_ns};
@@ -21,6 +24,7 @@ use crate::runtime;
 use crate::thread::Builder;
 use raddle_interface::GroupControl;
 use raddle_sched::timers::NEVER;
+use raddle_sched::wake::{self, Announce};
 use std::io;
 use std::sync::Once;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -102,7 +106,7 @@ fn add_host() -> io::Result<()> {
     let host: &'static Host = Box::leak(Box::new(Host::new(index)));
     let at = std::ptr::from_ref(host).cast_mut();
     GROUP.hosts[index].store(at, Ordering::Release); // before it can have anything to steal
-    GROUP.control.active.fetch_add(1, Ordering::SeqCst);
+    GROUP.control.count.enter();
     // Without a name: a named thread is std's, and its first step waits for a `dlopen` under way.
     let made = Builder::new().stack_size(HOST_STACK).spawn(move || {
         // SAFETY: the calling thread, and a string of less than 16 bytes.
@@ -110,7 +114,7 @@ fn add_host() -> io::Result<()> {
         host.work();
     });
     if made.is_err() {
-        GROUP.control.active.fetch_sub(1, Ordering::SeqCst);
+        GROUP.control.count.leave();
     }
     made.map(|_| ())
 }
@@ -127,7 +131,7 @@ impl Group {
 
     /// Returns true if too many hosts are active.
     pub(super) fn has_surplus(&self) -> bool {
-        self.control.active.load(Ordering::SeqCst) > self.limit()
+        self.control.count.active() > self.limit()
     }
 
     /// Returns all hosts.
@@ -146,38 +150,28 @@ impl Group {
 
     /// Wakes a sleeping host if there is a place for it.
     pub(super) fn wake_one(&self) {
-        if self.control.sleepers.load(Ordering::SeqCst) == 0
-            || self.control.active.load(Ordering::SeqCst) >= self.limit()
-        {
-            return;
+        if self.control.count.wants_one(|| self.limit()) {
+            self.control.word.change();
+            futex::wake(self.control.word.futex().as_ptr().expose_provenance());
         }
-        self.control.word.fetch_add(1, Ordering::SeqCst);
-        futex::wake(self.control.word.as_ptr().expose_provenance());
     }
 
     /// Wakes a host that has announced its sleep, for work that only it may run.
     #[cold]
     pub(super) fn wake_host(&self, host: &Host) {
-        self.control.word.fetch_add(1, Ordering::SeqCst);
-        let word = self.control.word.as_ptr().expose_provenance();
+        self.control.word.change();
+        let word = self.control.word.futex().as_ptr().expose_provenance();
         futex::wake_bits(word, host.bit());
     }
 
     /// Sleeps on the host's thread until there may be work.
     pub(super) fn sleep(&self, host: &Host) {
-        let seen = self.control.word.load(Ordering::SeqCst);
-        if !host.own().announce_sleep() {
-            return;
-        }
-        self.control.sleepers.fetch_add(1, Ordering::SeqCst);
-        self.control.active.fetch_sub(1, Ordering::SeqCst);
-        let has_place = self.control.active.load(Ordering::SeqCst) < self.limit();
-        if !(has_place && self.has_work()) {
-            futex::wait_bits(&self.control.word, seen, host.bit());
-        }
-        self.control.active.fetch_add(1, Ordering::SeqCst);
-        self.control.sleepers.fetch_sub(1, Ordering::SeqCst);
-        host.own().withdraw_sleep();
+        let word = &self.control.word;
+        let mut sleeper = Sleeper { group: self, host };
+        let finds_work = || self.control.count.active() < self.limit() && self.has_work();
+        wake::sleep(word, &mut sleeper, finds_work, |ticket| {
+            futex::wait_bits(word.futex(), ticket, host.bit());
+        });
         timers::host_works();
     }
 
@@ -207,19 +201,13 @@ impl Group {
         } = self;
         // SAFETY: the caller's promise.
         unsafe { control.injector.reset() };
-        for counter in [
-            &control.sleepers,
-            &control.stranded,
-            extra,
-            breeding,
-            is_watched,
-        ] {
+        for counter in [&control.stranded, extra, breeding, is_watched] {
             counter.store(0, Ordering::Relaxed);
         }
         // SAFETY: the caller's promise.
         unsafe { timers::forget() };
         let count = u32::from(own.is_some());
-        control.active.store(count, Ordering::Relaxed);
+        control.count.reset(count);
         hosts_count.store(count, Ordering::Relaxed);
         if let Some(own) = own {
             own.forget_others();
@@ -235,12 +223,28 @@ impl Group {
     /// Makes a host if none sleeps and none is being made: there must be one to take the place of a
     /// host that blocks.
     pub(super) fn ensure_spare_host(&self) -> io::Result<()> {
-        if self.control.sleepers.load(Ordering::SeqCst) != 0
-            || self.breeding.swap(1, Ordering::SeqCst) != 0
-        {
+        if self.control.count.has_sleepers() || self.breeding.swap(1, Ordering::SeqCst) != 0 {
             return Ok(());
         }
         add_host().inspect_err(|_| self.is_born())
+    }
+}
+
+/// A host that announces its sleep to wakers of light threads that only it may run, and to those of
+/// all others.
+struct Sleeper<'a> {
+    group: &'a Group,
+    host: &'a Host,
+}
+
+impl Announce for Sleeper<'_> {
+    fn announce(&mut self) -> bool {
+        self.host.own().announce_sleep() && (&self.group.control.count).announce()
+    }
+
+    fn withdraw(&mut self) {
+        (&self.group.control.count).withdraw();
+        self.host.own().withdraw_sleep();
     }
 }
 
@@ -263,7 +267,7 @@ fn look() -> bool {
 /// free get a host; if no host has looked for work during a whole period although some waits, there
 /// is one place more. Also expires deadlines.
 fn watch() {
-    let is_idle = || GROUP.control.active.load(Ordering::SeqCst) == 0;
+    let is_idle = || GROUP.control.count.active() == 0;
     look();
     let mut look_ns = now_ns() + WATCH_NS;
     loop {

@@ -575,7 +575,7 @@ impl Host {
     #[cold]
     fn count_again(&self) -> bool {
         self.control.left.store(0, Ordering::Relaxed);
-        GROUP.control.active.fetch_add(1, Ordering::SeqCst);
+        GROUP.control.count.enter();
         timers::host_works();
         true
     }

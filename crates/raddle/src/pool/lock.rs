@@ -6,8 +6,10 @@
 //! took off its CPU, or one of lower priority, can go on. Nothing blocks under the lock.
 
 use super::sync::{lock, wait, wait_until};
+use crate::futex;
 use raddle_sched::SpinLock;
 use raddle_sched::spin::SpinGuard;
+use raddle_sched::wake::WakeWord;
 use std::hint::spin_loop;
 use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -92,27 +94,25 @@ impl Signal {
 /// The wait of one worker.
 #[derive(Default)]
 pub(super) struct Parker {
-    token: Mutex<bool>,
-    unparked: Condvar,
+    pub(super) word: WakeWord,
 }
 
 impl Parker {
     pub(super) fn unpark(&self) {
-        *lock(&self.token) = true;
-        self.unparked.notify_one();
+        if self.word.set() {
+            futex::wake(self.word.futex().as_ptr().expose_provenance());
+        }
     }
 
-    /// Waits for a token and takes it, or returns without one at the deadline.
+    /// Waits for a wake-up and takes it, or returns without one at the deadline.
     pub(super) fn park(&self, deadline: Option<Instant>) {
-        let mut token = lock(&self.token);
-        while !*token {
-            token = match deadline {
-                Some(at) if at <= Instant::now() => return,
-                Some(at) => wait_until(&self.unparked, token, at),
-                None => wait(&self.unparked, token),
-            };
+        while !self.word.take() {
+            let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+            if left == Some(Duration::ZERO) {
+                return;
+            }
+            futex::wait(self.word.futex(), 0, left);
         }
-        *token = false;
     }
 }
 

@@ -9,16 +9,16 @@
 //! searcher that finds work, and sees more, summons the next one. So a burst wakes workers one
 //! after the other, each woken by a worker that has found work.
 //!
-//! No burst ends with a sleeping worker and work that waits for it: a push counts the work, and then
-//! reads whether a worker searches; a searcher that has found work stops counting as one, and then
+//! No burst ends with a sleeping worker and work that waits for it: a push counts the work, then
+//! reads whether a worker searches; a searcher that has found work stops counting as one, then
 //! reads whether more is counted; all SeqCst. One of them sees the other.
 //!
 //! To rest: a worker stops searching, and under the lock looks at the lanes, lists itself as idle
 //! and looks at all deques. No work is left while its worker sleeps:
 //! - pushes to the lanes and the list of idle workers are under the same lock;
-//! - a worker that pushes to a deque, also from the lanes, raises the deque's end and reads the
-//!   pulse; a worker that rests writes the pulse and reads the deques' ends; all SeqCst. One of
-//!   them sees the other.
+//! - pushes to a deque, also of work from the lanes, and the rest of a worker are the protocol of
+//!   [`raddle_sched::wake`]: a worker announces itself in the list of idle workers, and the pulse
+//!   shows the list's sign.
 
 use super::builder::{Config, OnPanic, Overflow, PanicReport};
 use super::counters::{Counters, Counts};
@@ -31,6 +31,7 @@ use super::sync::{lock, quietly};
 use super::watch::Watch;
 use super::worker;
 use super::{Priority, QueueError};
+use raddle_sched::wake::{Searchers, Sign};
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -45,11 +46,11 @@ const BATCH: usize = 64;
 #[repr(align(64))]
 #[derive(Default)]
 pub(super) struct Pulse {
-    /// Searchers and summoned workers. Raised by the summoning thread, lowered by the searcher.
-    pub searching: AtomicUsize,
+    /// Searchers and summoned workers. Begun by the summoning thread, ended by the searcher.
+    pub searching: Searchers,
     /// Whether another worker may run: there is an idle one or a free slot, and the target is not
     /// reached. Written under the lock.
-    pub wanting: AtomicBool,
+    pub wanting: Sign,
     /// Whether more workers run than the target. Written under the lock.
     pub surplus: AtomicBool,
     /// Whether there is work of high priority. Written under the lock.
@@ -90,18 +91,6 @@ pub(super) enum Wake {
     Start(usize),
 }
 
-/// The next action of a worker after its park.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AfterPark {
-    /// The worker was summoned, and searches.
-    Search,
-    ParkAgain,
-    /// The worker was idle for the keep-alive time, and enough others stay.
-    Leave,
-    /// The pool ends.
-    End,
-}
-
 pub(super) struct Slot {
     pub thief: OnceLock<Thief>,
     /// The deque's owner end: here until the slot's worker takes it, and after that worker's end.
@@ -119,7 +108,7 @@ pub(super) struct State {
     free: Vec<usize>,
     pub alive: usize,
     /// Live workers that leave after the keep-alive time.
-    leaving: usize,
+    pub leaving: usize,
     pub blocked: usize,
     /// How many workers should run.
     pub target: usize,
@@ -166,7 +155,7 @@ impl Shared {
         Arc::new_cyclic(|me| Self {
             config,
             pulse: Pulse {
-                wanting: AtomicBool::new(true),
+                wanting: Sign::new(true),
                 forks: forks::watch(),
                 ..Pulse::default()
             },
@@ -243,7 +232,7 @@ impl Shared {
         set(&self.pulse.urgent, state.lanes.urgent() > 0);
         let running = state.running();
         let available = !state.idle.is_empty() || !state.free.is_empty();
-        set(&self.pulse.wanting, available && running < state.target);
+        self.pulse.wanting.show(available && running < state.target);
         set(&self.pulse.surplus, running > state.target);
     }
 
@@ -355,7 +344,7 @@ impl Shared {
     pub(super) fn summon(&self, state: &mut State) -> Wake {
         let has_enough = state.running() >= state.target;
         let is_over = state.phase == Phase::Dropping; // a worker that ends may push work of its own
-        if self.pulse.searching.load(Ordering::SeqCst) > 0 || has_enough || is_over {
+        if self.pulse.searching.has_any() || has_enough || is_over {
             return Wake::Nobody;
         }
         let wake = match (state.idle.pop(), state.free.is_empty()) {
@@ -368,7 +357,7 @@ impl Shared {
                 Wake::Start(id)
             }
         };
-        self.pulse.searching.fetch_add(1, Ordering::SeqCst);
+        self.pulse.searching.begin();
         wake
     }
 
@@ -409,7 +398,7 @@ impl Shared {
                 Ok(())
             }
             Err(error) => {
-                self.pulse.searching.fetch_sub(1, Ordering::SeqCst);
+                self.pulse.searching.end();
                 let mut state = self.state();
                 self.remove(&mut state, id);
                 match state.alive {
@@ -438,31 +427,9 @@ impl Shared {
     #[inline(always)]
     pub(super) fn tell_of_push(&self) {
         let pulse = &self.pulse;
-        if pulse.wanting.load(Ordering::SeqCst) && pulse.searching.load(Ordering::SeqCst) == 0 {
+        if pulse.wanting.is_shown() && !pulse.searching.has_any() {
             self.wake_one();
         }
-    }
-
-    /// Lists the worker as idle if there is no work for it. Returns whether it may rest. The caller
-    /// has stopped searching.
-    pub(super) fn may_rest(&self, id: usize) -> bool {
-        let mut state = self.state();
-        if state.phase == Phase::Dropping {
-            return false;
-        }
-        let surplus = state.running() > state.target;
-        if state.lanes.len() > 0 && !surplus {
-            return false;
-        }
-        state.idle.push(id);
-        self.publish(&state);
-        if self.has_stealable() && !surplus {
-            state.idle.retain(|&idle| idle != id);
-            self.publish(&state);
-            return false;
-        }
-        self.finish_if_drained(&mut state);
-        true
     }
 
     /// Ends a drained pool: its workers wake up and end.
@@ -488,25 +455,6 @@ impl Shared {
         if state.alive == 0 {
             self.ended.raise();
         }
-    }
-
-    /// Returns the next action of a worker after its park. `expired`: the keep-alive time is over.
-    pub(super) fn after_park(&self, id: usize, expired: bool) -> AfterPark {
-        let mut state = self.state();
-        if !state.idle.contains(&id) {
-            return match state.phase {
-                Phase::Dropping => AfterPark::End,
-                _ => AfterPark::Search,
-            };
-        }
-        // Leaving workers are alive for a while, but are not among those that stay.
-        if expired && state.alive - state.leaving > self.config.min_workers {
-            state.leaving += 1;
-            state.idle.retain(|&idle| idle != id);
-            self.publish(&state);
-            return AfterPark::Leave;
-        }
-        AfterPark::ParkAgain
     }
 
     /// Ends the worker of a slot; its deque is empty, after it dropped `discarded` jobs. `left`:

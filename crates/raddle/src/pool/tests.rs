@@ -3,7 +3,7 @@
 mod ends;
 mod rude;
 
-use super::shared::AfterPark;
+use super::rest::AfterPark;
 use super::*;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex, mpsc};

@@ -8,7 +8,8 @@ use super::context::Context;
 use super::counters::{Counters, bump};
 use super::deque::{Owner, Thief};
 use super::job::Job;
-use super::shared::{AfterPark, Origin, Phase, Shared};
+use super::rest::AfterPark;
+use super::shared::{Origin, Phase, Shared};
 use super::sync::{lock, quietly};
 use super::{Priority, QueueError};
 use std::cell::{Cell, RefCell};
@@ -194,7 +195,7 @@ impl Local {
             } else {
                 let pulse = &self.shared.pulse;
                 if !std::mem::replace(&mut searching, true) {
-                    pulse.searching.fetch_add(1, Ordering::SeqCst);
+                    pulse.searching.begin();
                 }
                 if let Some(job) = self.search() {
                     searching = false;
@@ -202,7 +203,7 @@ impl Local {
                     self.execute(job);
                     continue;
                 }
-                pulse.searching.fetch_sub(1, Ordering::SeqCst);
+                pulse.searching.end();
                 searching = false;
             }
             if self.shared.may_rest(self.id) {
@@ -217,7 +218,7 @@ impl Local {
 
     fn stop_searching(&self, searching: bool) {
         if searching {
-            self.shared.pulse.searching.fetch_sub(1, Ordering::SeqCst);
+            self.shared.pulse.searching.end();
         }
     }
 
@@ -261,9 +262,9 @@ impl Local {
     /// wakes the next one.
     fn found(&self) {
         let shared = &*self.shared;
-        let last = shared.pulse.searching.fetch_sub(1, Ordering::SeqCst) == 1;
+        let last = shared.pulse.searching.end();
         let more = || shared.has_waiting() || shared.has_stealable();
-        if last && shared.pulse.wanting.load(Ordering::SeqCst) && more() {
+        if last && shared.pulse.wanting.is_shown() && more() {
             shared.wake_one();
         }
     }

@@ -1,10 +1,11 @@
 //! Every interleaving of a host that goes to sleep with threads that wake light threads of it.
 
 use super::explore;
-use loom::sync::atomic::{AtomicU32, Ordering};
 use loom::thread;
 use raddle::light::inbox::Inbox;
 use raddle_sched::Link;
+use raddle_sched::sync::Ordering;
+use raddle_sched::wake::{Announce, SharedWakeWord, Word, prepare};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -12,15 +13,28 @@ use std::sync::Arc;
 struct World {
     inbox: Inbox,
     /// The word that the host sleeps on.
-    word: AtomicU32,
+    word: SharedWakeWord,
     links: [Link; 2],
+}
+
+/// A host, as wakers of its own light threads see it.
+struct Sleeper<'a>(&'a Inbox);
+
+impl Announce for Sleeper<'_> {
+    fn announce(&mut self) -> bool {
+        self.0.announce()
+    }
+
+    fn withdraw(&mut self) {
+        self.0.withdraw();
+    }
 }
 
 impl World {
     fn new() -> Arc<Self> {
         Arc::new(Self {
             inbox: Inbox::new(),
-            word: AtomicU32::new(0),
+            word: SharedWakeWord::new(),
             links: [Link::new(), Link::new()],
         })
     }
@@ -28,22 +42,24 @@ impl World {
     fn wake(&self, number: usize) {
         // SAFETY: each link is put once, and the world lives longer than its inbox is used.
         if unsafe { self.inbox.put(NonNull::from(&self.links[number])) } {
-            self.word.fetch_add(1, Ordering::SeqCst);
+            self.word.change();
         }
+    }
+
+    fn value(&self) -> u32 {
+        self.word.futex().load(Ordering::SeqCst)
     }
 
     /// Returns the word's value that the host sleeps on; `None` if it does not sleep.
     fn sleep(&self, reads_the_word_first: bool) -> Option<u32> {
-        let before = self.word.load(Ordering::SeqCst);
-        if !self.inbox.announce() {
-            return None;
-        }
-        let seen = match reads_the_word_first {
-            true => before,
-            false => self.word.load(Ordering::SeqCst),
+        let mut sleeper = Sleeper(&self.inbox);
+        let seen = if reads_the_word_first {
+            prepare(&self.word, &mut sleeper, || false)?
+        } else {
+            sleeper.announce().then(|| self.word.ticket())?
         };
         // What futex(2) does: it compares, and queues the thread, in one step.
-        (self.word.load(Ordering::SeqCst) == seen).then_some(seen)
+        (self.value() == seen).then_some(seen)
     }
 }
 
@@ -62,7 +78,7 @@ fn a_host_sleeps_while_others_wake(preemptions: usize, wakers: usize, reads_firs
             .into_iter()
             .for_each(|thread| thread.join().unwrap());
         if let Some(seen) = slept {
-            let is_woken = world.word.load(Ordering::SeqCst) != seen;
+            let is_woken = world.value() != seen;
             assert!(is_woken || world.inbox.is_empty(), "a lost wake-up");
             world.inbox.withdraw();
         }

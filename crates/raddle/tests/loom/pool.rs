@@ -5,7 +5,7 @@ use loom::sync::Arc;
 use loom::sync::atomic::{AtomicUsize, Ordering};
 use raddle::pool::deque::{self, Owner, Thief};
 use raddle::pool::job::Job;
-use raddle_sched::sync::AtomicUsize as OrderedUsize;
+use raddle_sched::wake::{Announce, Sign, WakeWord, prepare};
 
 /// How often each of `N` jobs ran.
 struct Runs<const N: usize>(Arc<[AtomicUsize; N]>);
@@ -113,42 +113,49 @@ fn a_batch_appears_whole_or_not_at_all_and_once() {
     });
 }
 
-/// A push against a worker that goes to rest: `shared.rs` has the protocol. The word is the pulse.
-#[test]
-fn a_push_is_seen_by_who_rests_or_sees_it() {
-    explore(3, || {
+/// A worker that rests, with the sign that posters see.
+struct Resting<'a>(&'a Sign);
+
+impl Announce for Resting<'_> {
+    fn announce(&mut self) -> bool {
+        self.0.show(true);
+        true
+    }
+
+    fn withdraw(&mut self) {
+        self.0.show(false);
+    }
+}
+
+/// A push to a deque against a worker that goes to rest: the deque's end is what the protocol of
+/// sleep and wake-up takes for the publication.
+fn a_push_meets_a_rest(looks_first: bool) {
+    explore(3, move || {
         let (runs, (owner, thief)) = (Runs::<1>::new(), deque::new());
-        let resting = std::sync::Arc::new(OrderedUsize::new(0));
-        let announced = resting.clone();
+        let sign = std::sync::Arc::new(Sign::new(false));
+        let shown = sign.clone();
         let rester = loom::thread::spawn(move || {
-            announced.store(1, Ordering::SeqCst);
-            thief.len() > 0
+            let mut sleeper = Resting(&shown);
+            if looks_first {
+                return thief.len() > 0 || !sleeper.announce();
+            }
+            prepare(&WakeWord::new(), &mut sleeper, || thief.len() > 0).is_none()
         });
         runs.push(&owner, 0);
-        let wakes = resting.load(Ordering::SeqCst) == 1;
+        let wakes = sign.is_shown();
         let stays_awake = rester.join().unwrap();
-        assert!(wakes || stays_awake, "a lost wake-up");
         run(owner.pop());
+        assert!(wakes || stays_awake, "a lost wake-up");
     });
 }
 
-/// The canary: with a weaker announcement the wake-up is lost, and the checker sees it.
+#[test]
+fn a_push_is_seen_by_a_worker_that_rests_or_sees_it() {
+    a_push_meets_a_rest(false);
+}
+
 #[test]
 #[should_panic(expected = "a lost wake-up")]
-fn a_relaxed_announcement_loses_a_wake_up() {
-    explore(3, || {
-        let (runs, (owner, thief)) = (Runs::<1>::new(), deque::new());
-        let resting = std::sync::Arc::new(OrderedUsize::new(0));
-        let announced = resting.clone();
-        let rester = loom::thread::spawn(move || {
-            let sees = thief.len() > 0;
-            announced.store(1, Ordering::Relaxed);
-            sees
-        });
-        runs.push(&owner, 0);
-        let wakes = resting.load(Ordering::Relaxed) == 1;
-        let stays_awake = rester.join().unwrap();
-        run(owner.pop());
-        assert!(wakes || stays_awake, "a lost wake-up");
-    });
+fn a_worker_that_looks_before_it_shows_the_sign_is_caught() {
+    a_push_meets_a_rest(true);
 }

@@ -1,20 +1,20 @@
 //! What [`crate::kernel_threads::filters`] keeps.
 
-use core::sync::atomic::AtomicU32;
 use raddle_sched::SpinLock;
+use raddle_sched::call_gate::CallGate;
 
 /// See [`crate::kernel_threads::filters`].
 pub struct Filters {
     pub(crate) lock: SpinLock<()>,
-    /// Threads that are about to install one, and those that have. Raised under the lock.
-    pub(crate) coming: AtomicU32,
+    /// Closed by threads that are about to install one, and by those that have; under the lock.
+    pub(crate) gate: CallGate,
 }
 
 impl Filters {
     pub(crate) const fn new() -> Self {
         Self {
             lock: SpinLock::new(()),
-            coming: AtomicU32::new(0),
+            gate: CallGate::new(),
         }
     }
 }

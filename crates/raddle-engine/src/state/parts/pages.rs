@@ -3,39 +3,11 @@
 use crate::os::io_uring::Queues;
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicU32, AtomicU64};
-use raddle_sched::{SpinLock, TaskRef};
+use raddle_sched::requests::Requests;
 use raddle_sys::mem;
 
 /// Waits that a carrier may have at once.
 pub(crate) const PLACES: usize = 64;
-
-pub(crate) struct Wait {
-    pub(crate) task: TaskRef,
-    /// Changed under the lock.
-    pub(crate) end: Cell<End>,
-}
-
-/// How a wait ended.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    NotYet,
-    /// The page should be in memory.
-    Done,
-    /// The page is to be waited for by another carrier.
-    Adopted,
-    /// No thread waits for the page any more.
-    Relieved,
-}
-
-pub(crate) struct Places {
-    /// One bit for each place that no request uses.
-    pub(crate) free: u64,
-    /// The wait for the request in a place; null if there is none any more.
-    pub(crate) waits: [*const Wait; PLACES],
-}
-
-// SAFETY: waits are reached under the lock, and live until they are over.
-unsafe impl Send for Places {}
 
 /// A carrier's ring. A field is its kernel thread's alone, unless it says otherwise.
 pub(crate) struct Own {
@@ -52,10 +24,8 @@ pub(crate) struct Own {
     /// True while the kernel has a request for the wake word, and for the pump.
     pub(crate) has_word: Cell<bool>,
     pub(crate) has_pump: Cell<bool>,
-    /// Used by any thread.
-    pub(crate) places: SpinLock<Places>,
-    /// Waits that aren't over. Changed under the lock; a hint for readers without it.
-    pub(crate) count: AtomicU32,
+    /// Requests for pages, and the threads that wait for them. Used by any thread.
+    pub(crate) pages: Requests<PLACES>,
     /// What requests read, a byte for each place. The kernel's.
     pub(crate) bytes: UnsafeCell<[u8; PLACES]>,
 }

@@ -5,6 +5,7 @@ use crate::os::own_descriptor::OwnDescriptor;
 use core::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
 use raddle_sched::SpinLock;
 use raddle_sched::wait_list::WaitList;
+use raddle_sched::wake::Announcement;
 
 /// Descriptors beyond this pass to the kernel as they are.
 pub(crate) const MAX_DESCRIPTORS: usize = 1 << 20;
@@ -26,8 +27,8 @@ pub struct Pump {
     pub(crate) direct: OwnDescriptor,
     /// Raised at every start, so that a forked child's registrations start afresh.
     pub(crate) epoch: AtomicU32,
-    /// 1 while the poller sleeps or is about to; the thread that swaps it to 0 kicks.
-    pub(crate) asleep: AtomicU32,
+    /// Made while the poller sleeps or is about to; the thread that takes it kicks.
+    pub(crate) asleep: Announcement,
     /// Threads waiting for descriptors.
     pub(crate) waiters: AtomicUsize,
     pub(crate) sweep: Sweep,
@@ -43,7 +44,7 @@ impl Pump {
             kick: OwnDescriptor::none(),
             direct: OwnDescriptor::none(),
             epoch: AtomicU32::new(0),
-            asleep: AtomicU32::new(0),
+            asleep: Announcement::new(),
             waiters: AtomicUsize::new(0),
             sweep: Sweep::new(),
             limits: Limits::new(),

@@ -4,6 +4,7 @@ use crate::os::io_uring::Work;
 use core::cell::Cell;
 use core::ptr::null;
 use core::sync::atomic::AtomicU32;
+use raddle_sched::wake::Announcement;
 use raddle_sched::{SpinLock, TaskRef};
 
 /// States of the ring: none yet; being made; there; refused.
@@ -32,13 +33,13 @@ unsafe impl Send for Posted {}
 pub struct Ring {
     /// Becomes `READY`, and ceases to be, under the list's lock.
     pub(crate) state: AtomicU32,
-    /// 1 while the ring's thread may enter its ring.
+    /// Made while the ring's thread may enter its ring.
     pub(crate) served: AtomicU32,
     pub(crate) list: SpinLock<Posted>,
     /// Raised for every transfer.
     pub(crate) posted: AtomicU32,
     /// 1 while the ring's thread sleeps or is about to; the thread that swaps it to 0 wakes it.
-    pub(crate) asleep: AtomicU32,
+    pub(crate) asleep: Announcement,
     /// Transfers that the ring's thread hasn't been told of; 0 again before it takes what there is.
     pub(crate) unannounced: AtomicU32,
 }
@@ -53,7 +54,7 @@ impl Ring {
                 tail: null(),
             }),
             posted: AtomicU32::new(0),
-            asleep: AtomicU32::new(0),
+            asleep: Announcement::new(),
             unannounced: AtomicU32::new(0),
         }
     }

@@ -2,13 +2,14 @@
 
 use crate::os::own_descriptor::OwnDescriptor;
 use core::sync::atomic::AtomicU32;
+use raddle_sched::wake::Announcement;
 
 /// See [`crate::sysmon`].
 pub struct Sysmon {
-    /// 1 while it sleeps without a timeout.
-    pub(crate) asleep: AtomicU32,
-    /// 1 while it is on guard.
-    pub(crate) on_guard: AtomicU32,
+    /// Made while it sleeps without a timeout.
+    pub(crate) asleep: Announcement,
+    /// Made while it is on guard.
+    pub(crate) on_guard: Announcement,
     pub(crate) wake: OwnDescriptor,
     /// The inspection socket.
     pub(crate) listener: OwnDescriptor,
@@ -22,8 +23,8 @@ pub struct Sysmon {
 impl Sysmon {
     pub(crate) const fn new() -> Self {
         Self {
-            asleep: AtomicU32::new(0),
-            on_guard: AtomicU32::new(0),
+            asleep: Announcement::new(),
+            on_guard: Announcement::new(),
             wake: OwnDescriptor::none(),
             listener: OwnDescriptor::none(),
             client: OwnDescriptor::none(),

@@ -1,0 +1,6 @@
+//! What the kernel threads of a process agree on, partly from handlers of signals.
+
+pub mod arrivals;
+pub mod call_gate;
+pub mod orders;
+pub mod signal_gate;
