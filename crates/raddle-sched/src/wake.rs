@@ -29,8 +29,9 @@
 //!    acquires: so the ticket happens before the change of the word. The kernel compares the word
 //!    with the ticket under the lock of its queue: it refuses the wait, or the wake-up finds the
 //!    sleeper in the queue.
-//! 3. *A sleeper that is found may have been awake already*, and not have withdrawn. Its withdrawal
-//!    comes after the poster's look, and so after the publication; its next look finds the work.
+//! 3. *A sleeper that is found may have been awake already*, and not have withdrawn. Its next
+//!    announcement comes after its withdrawal, which comes after the poster's look, and so after
+//!    the publication: the look that follows the announcement finds the work at the latest.
 //! 4. *A late wake-up does no harm.* A poster may change the word long after its sleeper has gone
 //!    on. A later sleep ends early then, and its sleeper looks once more.
 //!

@@ -35,6 +35,8 @@ mod workers;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Flaw {
     None,
+    /// None, and no count of searchers, which would order what the sign has to order.
+    NoSearchers,
     /// The sleeper looks for work, and announces itself afterwards.
     LooksFirst,
     /// The sleeper takes its ticket after its last look.

@@ -2,6 +2,9 @@
 
 use super::Flaw::{self, LateTicket, NoChange, SearchesFirst, WeakLook};
 use super::{Kernel, Use, meet};
+use crate::explore;
+use loom::sync::Arc;
+use loom::thread;
 use raddle_sched::sync::{AtomicU32, Ordering};
 use raddle_sched::wake::{Known, WakeWord, Word, prepare};
 
@@ -63,6 +66,28 @@ impl Use for Bound {
 fn a_sleeper_that_posters_know_is_never_missed() {
     meet::<Bound>(1, 1, 4, Flaw::None);
     meet::<Bound>(1, 2, 2, Flaw::None);
+}
+
+/// A worker's park: each look follows a wake-up that the worker takes.
+#[test]
+fn a_wake_up_that_is_taken_shows_what_it_is_for() {
+    explore(3, || {
+        let shared = Arc::new((WakeWord::new(), AtomicU32::new(0)));
+        let there = shared.clone();
+        let poster = thread::spawn(move || {
+            there.1.store(1, Ordering::Relaxed);
+            there.0.set()
+        });
+        let there = shared.clone();
+        let sleeper = thread::spawn(move || {
+            let is_woken = there.0.take();
+            let has_mail = there.1.load(Ordering::Relaxed) != 0;
+            assert!(has_mail || !is_woken, "the mail is not seen");
+            is_woken
+        });
+        assert!(poster.join().unwrap(), "the sleeper may wait");
+        assert!(sleeper.join().unwrap() || shared.0.take());
+    });
 }
 
 twins! {

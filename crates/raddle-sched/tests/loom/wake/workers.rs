@@ -1,10 +1,10 @@
 //! A pool's workers: a list under a lock that shows a sign, and a word for each.
 
 use super::Flaw::{
-    self, LateTicket, LooksFirst, NoChange, SearchesFirst, WeakAnnouncement, WeakLook,
+    self, LateTicket, LooksFirst, NoChange, NoSearchers, SearchesFirst, WeakAnnouncement, WeakLook,
     WeakPublication, WeakSearch,
 };
-use super::{Bit, Kernel, Use, Work, all_meet, steps};
+use super::{Bit, Kernel, Use, Work, all_meet, meet, steps};
 use loom::sync::Mutex;
 use raddle_sched::wake::{Announce, Searchers, Sign, WakeWord, Word};
 
@@ -149,6 +149,12 @@ impl Use for Workers {
 #[test]
 fn workers_and_posters_never_miss_each_other() {
     all_meet::<Workers>();
+}
+
+#[test]
+fn a_sign_alone_misses_no_post() {
+    meet::<Workers>(1, 1, 4, NoSearchers);
+    meet::<Workers>(2, 1, 2, NoSearchers);
 }
 
 twins! {
