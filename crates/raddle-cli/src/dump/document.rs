@@ -162,7 +162,8 @@ struct Wait {
 
 #[derive(Serialize)]
 struct Counters {
-    active: u64,
+    #[serde(rename = "active")]
+    switches: u64,
     steal: u64,
     steal_fail: u64,
     preempt: u64,
@@ -278,7 +279,7 @@ impl Carrier {
             queue_len: record.queue_len,
             wakeups: record.wakeups,
             counters: Counters {
-                active: record.active,
+                switches: record.switches,
                 steal: record.steal,
                 steal_fail: record.steal_fail,
                 preempt: record.preempt,
@@ -310,7 +311,7 @@ impl Thread {
             bound: record.flags.contains(ThreadFlags::BOUND),
             group: record.group,
             counters: Counters {
-                active: record.active,
+                switches: record.switches,
                 steal: record.steal,
                 steal_fail: record.steal_fail,
                 preempt: record.preempt,

@@ -218,7 +218,7 @@ fn carrier(record: &CarrierRecord) -> Vec<String> {
         format!("wakeups={}", record.wakeups),
     ];
     cells.extend(counters([
-        record.active,
+        record.switches,
         record.steal,
         record.steal_fail,
         record.preempt,
@@ -256,7 +256,7 @@ fn thread(record: &ThreadRecord, now_ns: u64) -> Vec<String> {
         carrier,
     ];
     cells.extend(counters([
-        record.active,
+        record.switches,
         record.steal,
         record.steal_fail,
         record.preempt,
@@ -268,9 +268,9 @@ fn thread(record: &ThreadRecord, now_ns: u64) -> Vec<String> {
     cells
 }
 
-fn counters([active, steal, steal_fail, preempt, park]: [u64; 5]) -> [String; 5] {
+fn counters([switches, steal, steal_fail, preempt, park]: [u64; 5]) -> [String; 5] {
     [
-        format!("active={active}"),
+        format!("active={switches}"),
         format!("steal={steal}"),
         format!("steal_fail={steal_fail}"),
         format!("preempt={preempt}"),
@@ -410,7 +410,7 @@ mod tests {
             wait_kind: WaitKind::CONDVAR,
             wait_arg: 0x10,
             since_ns: 1_000,
-            active: 5,
+            switches: 5,
             park: 4,
             name: *b"io\x1b[2J\0\0\0\0\0\0\0\0\0\0",
             ..ThreadRecord::default()

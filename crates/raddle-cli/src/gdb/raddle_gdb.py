@@ -31,7 +31,7 @@ OFFSETS = (
     "tid life on_cpu claim wait_kind wait_arg wait_lock since_ns deadline_ns ready_ns context "
     "switches steal preempt park carrier bound save_area engine group name reserved"
 ).split()
-CARRIER_OFFSETS = "current state handed_off active steal steal_fail preempt park".split()
+CARRIER_OFFSETS = "current state handed_off switches steal steal_fail preempt park".split()
 LAYOUT = struct.Struct("<8sII%dQ%dI%dI" % (len(WORDS), len(OFFSETS), len(CARRIER_OFFSETS)))
 WAITS = (
     "none futex condvar semaphore mutex sleep fd_read fd_write poll epoll signal child join yield "

@@ -255,7 +255,7 @@ impl Carrier {
         current: offset_of!(Carrier, current) as u32,
         state: offset_of!(Carrier, state) as u32,
         handed_off: offset_of!(Carrier, handed_off) as u32,
-        active: offset_of!(Carrier, switches) as u32,
+        switches: offset_of!(Carrier, switches) as u32,
         steal: offset_of!(Carrier, steal) as u32,
         steal_fail: offset_of!(Carrier, steal_fail) as u32,
         preempt: offset_of!(Carrier, preempt) as u32,
