@@ -13,6 +13,7 @@ mod assembly;
 mod columns;
 mod constants;
 mod doctests;
+mod documents;
 mod elf;
 mod forks;
 mod glossary;
@@ -84,6 +85,7 @@ const CHECKS: &[(&str, Check)] = &[
     ("glossary: homonyms", glossary::check_homonyms),
     ("absolute paths", paths::check),
     ("links", links::check),
+    ("files that documents name", documents::check),
     ("addresses of the program", addresses::check),
     ("assembly in one crate", assembly::check),
     ("locks in forked children", forks::check),
@@ -189,6 +191,7 @@ mod tests {
         tree_names_no_item_by_a_homonym: glossary::check_homonyms;
         tree_has_no_absolute_path: paths::check;
         tree_links_lead_somewhere: links::check;
+        tree_documents_name_what_exists: documents::check;
         tree_reaches_the_programs_memory_in_one_way: addresses::check;
         tree_has_its_assembly_in_one_crate: assembly::check;
         tree_resets_its_locks_in_children: forks::check;

@@ -3,6 +3,7 @@
 //! `raddle-inspect` has the protocol. Two things are not trusted: that the socket of a process
 //! belongs to that process (any process may bind a name), and that the bytes make sense.
 
+mod blocking;
 pub(crate) mod connect;
 pub(crate) mod deadlocks;
 mod document;
@@ -11,7 +12,7 @@ pub(crate) mod from_core;
 mod groups;
 mod lines;
 mod managed;
-mod pins;
+mod mappings;
 pub(crate) mod process;
 pub(crate) mod stacks;
 mod symbols;
@@ -25,8 +26,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use raddle_inspect::{
-    CarrierState, Header, Histogram, PinPlace, PinPlaces, Pins, Request, RequestKind, Snapshot,
-    Wire,
+    BlockingRecords, BlockingSite, BlockingSites, CarrierState, Header, Histogram, Request,
+    RequestKind, Snapshot, Wire,
 };
 
 use raddle_stacks::locks::Deadlock;
@@ -173,7 +174,7 @@ pub(crate) struct Facts<'a> {
     statistics: Option<Statistics>,
     usage: Option<Usage>,
     /// Green threads that keep a carrier in the kernel, by their ids.
-    sitting: Vec<(u32, pins::Sitting)>,
+    sitting: Vec<(u32, blocking::BlockedThread)>,
     stacks: Option<&'a Taken>,
     /// Why there are no stacks, if they were wanted.
     missing: Option<String>,
@@ -213,7 +214,7 @@ impl Shown {
 }
 
 /// Looks at the stacks of threads on replaced carriers.
-fn sitting(pid: u32, snapshot: &Snapshot<'_>) -> Vec<(u32, pins::Sitting)> {
+fn sitting(pid: u32, snapshot: &Snapshot<'_>) -> Vec<(u32, blocking::BlockedThread)> {
     let blocked = |record: &raddle_inspect::CarrierRecord| {
         record.state == CarrierState::BLOCKED && record.current_tid != 0
     };
@@ -221,9 +222,9 @@ fn sitting(pid: u32, snapshot: &Snapshot<'_>) -> Vec<(u32, pins::Sitting)> {
     if blocked.peek().is_none() {
         return Vec::new();
     }
-    let places = pins::Places::of(pid);
+    let mappings = mappings::Mappings::of(pid);
     let sits = |record: raddle_inspect::CarrierRecord| {
-        let sitting = pins::Sitting::of(pid, record.kernel_tid, &places)?;
+        let sitting = blocking::BlockedThread::of(pid, record.kernel_tid, &mappings)?;
         Some((record.current_tid, sitting))
     };
     blocked.filter_map(sits).collect()
@@ -233,24 +234,26 @@ fn sitting(pid: u32, snapshot: &Snapshot<'_>) -> Vec<(u32, pins::Sitting)> {
 pub(crate) struct Statistics {
     wake_ups: Histogram,
     delays: Histogram,
-    pins: Pins,
-    frequent: Vec<PinPlace>,
-    places: pins::Places,
+    blocking: BlockingRecords,
+    frequent: Vec<BlockingSite>,
+    mappings: mappings::Mappings,
 }
 
 impl Statistics {
     fn parse(pid: u32, bytes: &[u8]) -> Option<Statistics> {
         let wake_ups = Histogram::from_prefix(bytes)?;
         let behind = bytes.get(size_of::<Histogram>()..).unwrap_or_default();
-        let places = behind.get(size_of::<Pins>()..).unwrap_or_default();
-        let (places, delays) = places.split_at_checked(size_of::<PinPlaces>())?;
-        let places = places.chunks_exact(size_of::<PinPlace>());
+        let sites = behind
+            .get(size_of::<BlockingRecords>()..)
+            .unwrap_or_default();
+        let (sites, delays) = sites.split_at_checked(size_of::<BlockingSites>())?;
+        let sites = sites.chunks_exact(size_of::<BlockingSite>());
         Some(Statistics {
-            frequent: places.filter_map(PinPlace::from_prefix).collect(),
+            frequent: sites.filter_map(BlockingSite::from_prefix).collect(),
             wake_ups,
             delays: Histogram::from_prefix(delays)?,
-            pins: Pins::from_prefix(behind)?,
-            places: pins::Places::of(pid),
+            blocking: BlockingRecords::from_prefix(behind)?,
+            mappings: mappings::Mappings::of(pid),
         })
     }
 }

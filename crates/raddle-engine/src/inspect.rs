@@ -34,9 +34,9 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 pub use raddle_inspect::CodePlaces;
 use raddle_inspect::{
-    CarrierRecord, Header, Histogram, Layout, NO_CARRIER, PROOF_BYTES, PROOF_NAME, PROOF_WANTED,
-    PinPlaces, Pins, PolicyKind, REQUEST_MAGIC, Request, RequestKind, SocketName, ThreadRecord,
-    Wire,
+    BlockingRecords, BlockingSites, CarrierRecord, Header, Histogram, Layout, NO_CARRIER,
+    PROOF_BYTES, PROOF_NAME, PROOF_WANTED, PolicyKind, REQUEST_MAGIC, Request, RequestKind,
+    SocketName, ThreadRecord, Wire,
 };
 use raddle_sched::policies::Kind;
 use raddle_sched::quota::MAX_PERCENT;
@@ -474,8 +474,8 @@ impl Answer {
             + MAX_CARRIERS * size_of::<CarrierRecord>()
             + threads * size_of::<ThreadRecord>()
             + 2 * size_of::<Histogram>()
-            + size_of::<Pins>()
-            + size_of::<PinPlaces>()
+            + size_of::<BlockingRecords>()
+            + size_of::<BlockingSites>()
             + size_of::<Layout>();
         let Ok(memory) = mem::map(room) else {
             return false;
@@ -484,8 +484,8 @@ impl Answer {
         self.write_snapshot(threads, answer);
         if is_stats {
             self.add(&delays::wake_ups());
-            self.add(&PROCESS.pins.latest());
-            PROCESS.pins.places().for_each(|place| self.add(&place));
+            self.add(&PROCESS.blocking.latest());
+            PROCESS.blocking.sites().for_each(|site| self.add(&site));
             self.add(&delays::histogram());
         }
         if is_layout {

@@ -44,7 +44,7 @@
 //! | | `wake_ups` | the way of a woken thread to its engine |
 //! | | `posts` | what becomes runnable enters an engine, and wakes a carrier |
 //! | | [`yields`] | letting others run |
-//! | | [`page_rings`] | an io_uring of each carrier, for reads of the page cache that wait
+//! | | [`page_rings`] | an io_uring of each carrier, for reads of the page cache that wait |
 //! | | [`preemption`] | giving the carrier up before the next wait |
 //! | | [`timed`] | carriers that keep accounts of CPU time |
 //! | | [`idle`] | what a carrier does without work |
@@ -55,17 +55,18 @@
 //! | | `contention` | extra carriers while other processes want the CPUs |
 //! | | [`bound`] | carriers that run one thread |
 //! | | `hosts` | threads that host light threads of the explicit API |
+//! | | [`ums`] | threads that run other threads: user-mode schedulers |
 //! | | [`chaos`] | rare schedules made common, for finding bugs |
 //! | `io` | [`pump`] | descriptors, one epoll |
 //! | | [`helpers`] | kernel threads for calls that only block |
 //! | | [`ring`] | one kernel thread and an io_uring, for what waits for a disk |
 //! | | `pages` | waits for pages of the page cache, by these rings |
 //! | | [`direct`] | reads past the page cache, which need no kernel thread |
-//! | | [`ums`] | threads that run other threads: user-mode schedulers |
 //! | [`sysmon`] | | the watcher: lasting backlogs, missing poller, inspection requests |
-//! | | `contention` | extra carriers while other processes want the CPUs |
+//! | | `demands` | what sysmon asks about one carrier |
+//! | | `beside_one` | sysmon's sleep while the process has one thread |
 //! | | `quotas` | how much CPU time an engine may use |
-//! | | `pinning` | which threads sat in the kernel and kept a carrier |
+//! | | `blocking` | which threads blocked in the kernel and kept a carrier |
 //! | | `round` | what sysmon has seen in one look at all carriers |
 //! | | `reminders` | carriers that owe a look at their pages |
 //! | | `stand_in` | sysmon's work, while it waits for its own table of descriptors |

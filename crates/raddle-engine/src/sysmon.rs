@@ -15,8 +15,8 @@
 //! way round, all SeqCst.
 
 mod beside_one;
+pub(crate) mod blocking;
 mod demands;
-pub(crate) mod pinning;
 mod quotas;
 mod reminders;
 mod round;
@@ -323,14 +323,14 @@ impl Watch {
             PROCESS.follow_cpus();
         }
         events::look(now_ns);
-        let sight = self.act(now_ns);
-        if !sight.acted && self.sleeps_beside_one() {
+        let round = self.act(now_ns);
+        if !round.acted && self.sleeps_beside_one() {
             return Plan {
                 timeout_ns: None,
                 on_guard: false,
             };
         }
-        if sight.running {
+        if round.running {
             self.busy_ns = now_ns;
         } else if now_ns.saturating_sub(self.busy_ns) > SYSMON_LINGER_NS {
             PROCESS.sysmon.asleep.make();
@@ -346,19 +346,19 @@ impl Watch {
             }
             PROCESS.sysmon.asleep.withdraw();
         }
-        self.interval_ns = policy::sysmon_interval_ns(self.interval_ns, sight.acted);
+        self.interval_ns = policy::sysmon_interval_ns(self.interval_ns, round.acted);
         let longest_ns = match PROCESS.block_events.are_permitted() {
             // On guard no look is needed before something happens.
-            _ if sight.watch => u64::MAX,
+            _ if round.watch => u64::MAX,
             // The next thread that runs may be stuck at once, though none runs now.
             true if !self.block_events.is_undecided() => BUSY_NS,
             _ => BLIND_NS,
         };
         let mut timeout_ns = self.interval_ns.min(longest_ns);
-        if let Some(within_ns) = sight.within_ns {
+        if let Some(within_ns) = round.within_ns {
             timeout_ns = timeout_ns.min(within_ns);
         }
-        if sight.watch {
+        if round.watch {
             PROCESS.sysmon.on_guard.make();
             if !PROCESS.first().queue.is_empty() {
                 timeout_ns = timeout_ns.min(BLOCKED_NS); // it was already when this look began
@@ -366,58 +366,58 @@ impl Watch {
         }
         Plan {
             timeout_ns: Some(timeout_ns),
-            on_guard: sight.watch,
+            on_guard: round.watch,
         }
     }
 
     /// Wakes a carrier where work waits, and preempts or replaces what is in its way.
     fn act(&mut self, now_ns: u64) -> Round {
         self.quantum_timers.tend();
-        let mut sight = self.see(now_ns);
+        let mut round = self.see(now_ns);
         PROCESS.ring.announce();
         if self.plugins.look(now_ns) {
-            sight.running = true;
-            sight.look_within(BUSY_NS);
+            round.running = true;
+            round.look_within(BUSY_NS);
         }
         let unattended = PROCESS.poller.load(Ordering::SeqCst) == 0;
-        if unattended && sight.running && !sight.progress {
+        if unattended && round.running && !round.progress {
             take_due(now_ns);
         }
         if let Some(within_ns) = self.quotas.act(now_ns) {
-            sight.running = true;
-            sight.look_within(within_ns);
+            round.running = true;
+            round.look_within(within_ns);
         }
-        self.judge_all(&mut sight, now_ns, unattended);
-        if sight.stuck && !core::mem::replace(&mut self.is_prompt, true) {
+        self.judge_all(&mut round, now_ns, unattended);
+        if round.stuck && !core::mem::replace(&mut self.is_prompt, true) {
             kthread::become_prompt();
             self.block_events.prove();
         }
-        if sight.running {
+        if round.running {
             self.block_events.follow(now_ns);
             self.contention.look(now_ns);
         }
         // A carrier that switches polls by itself, sooner than one that would have to wake up.
         let first = PROCESS.first();
-        let idle = unattended && sight.running && !sight.progress && !first.idle.is_empty();
-        if idle && sight.has_to_poll(now_ns) && !first.has_work() {
-            sight.acted |= first.wake_one();
+        let idle = unattended && round.running && !round.progress && !first.idle.is_empty();
+        if idle && round.has_to_poll(now_ns) && !first.has_work() {
+            round.acted |= first.wake_one();
         }
         for engine in PROCESS.engines.each() {
-            if sight.running && engine.has_work() {
-                sight.acted |= engine.wake_one();
+            if round.running && engine.has_work() {
+                round.acted |= engine.wake_one();
             }
             reduce(engine);
         }
-        if sight.watch {
+        if round.watch {
             let left_ns = PROCESS.timers.earliest_ns().saturating_sub(now_ns);
-            sight.look_within(left_ns.max(1));
+            round.look_within(left_ns.max(1));
         }
-        sight
+        round
     }
 
     /// Looks at every running carrier.
     fn see(&mut self, now_ns: u64) -> Round {
-        let mut sight = Round::default();
+        let mut round = Round::default();
         let relieved = TaskList::new();
         // No look is needed to hear soon that a carrier waits in the kernel; or a look can't tell,
         // because on the only CPU no carrier runs while sysmon does.
@@ -428,7 +428,7 @@ impl Watch {
             if carrier.state() != CarrierState::Running {
                 continue;
             }
-            sight.running = true;
+            round.running = true;
             let tid = carrier.kernel_tid.load(Ordering::Relaxed);
             let cpu_ns = kthread::cpu_ns(tid);
             self.quotas.note(at, carrier, cpu_ns);
@@ -452,26 +452,26 @@ impl Watch {
                     (false, _) => {}
                 }
             }
-            sight.progress |= found.switches_on() && carrier.engine().is_first();
+            round.progress |= found.switches_on() && carrier.engine().is_first();
             if !found.switches_on() {
                 page_rings::relieve(carrier, &relieved);
             }
             if let Some(within_ns) = self.reminders.look(at, carrier, *found, now_ns) {
-                sight.look_within(within_ns);
+                round.look_within(within_ns);
             }
             if found.backlog_lasts && !page_rings::suffices(carrier)
                 || page_rings::is_held_up(carrier)
             {
-                sight.acted |= carrier.engine().wake_one();
+                round.acted |= carrier.engine().wake_one();
             }
         }
         PROCESS.inject_all(relieved);
-        sight
+        round
     }
 
     /// Sees to it that no thread keeps others from running for longer than `policy` allows. Of the
     /// threads that could make room for a woken one, the one that has run for longest does.
-    fn judge_all(&mut self, sight: &mut Round, now_ns: u64, unattended: bool) {
+    fn judge_all(&mut self, round: &mut Round, now_ns: u64, unattended: bool) {
         let mut longest: Option<(&Carrier, usize)> = None;
         for (at, carrier) in watched() {
             // A carrier that began to run since it was looked at will be looked at next time.
@@ -479,7 +479,7 @@ impl Watch {
                 continue;
             }
             let found = self.found[at];
-            match self.judge(sight, now_ns, (at, carrier), unattended) {
+            match self.judge(round, now_ns, (at, carrier), unattended) {
                 Act::Leave => {}
                 Act::Preempt => {
                     carrier.preempt(found.switches);
@@ -488,7 +488,7 @@ impl Watch {
                         .preempted(at, carrier, found.switches, now_ns);
                 }
                 Act::Replace => {
-                    let is_there = sight.replace(&mut self.seen[at], carrier, found);
+                    let is_there = round.replace(&mut self.seen[at], carrier, found);
                     if !is_there && found.held_ns > STARVED_NS {
                         carrier.preempt(found.switches);
                         self.seen[at].told();
@@ -505,38 +505,38 @@ impl Watch {
                 }
             }
         }
-        self.interrupt(sight, longest, now_ns);
+        self.interrupt(round, longest, now_ns);
     }
 
     /// Says what is to be done about the thread on the carrier at this place. Sees to its signals,
     /// and makes the carrier timed if the turn is long.
     fn judge(
         &mut self,
-        sight: &mut Round,
+        round: &mut Round,
         now_ns: u64,
         (at, carrier): (usize, &Carrier),
         unattended: bool,
     ) -> Act {
         let found = self.found[at];
         see_to_signals(carrier, found);
-        let leased_ns = ums::quantum_on(carrier);
-        let demand = demand_on(carrier, found, leased_ns, unattended);
+        let worker_quantum_ns = ums::quantum_on(carrier);
+        let demand = demand_on(carrier, found, worker_quantum_ns, unattended);
         if found.computes && found.held_ns >= LONG_TURN_NS {
             carrier.begin_timing(now_ns - found.held_ns);
         }
         let quantum_ns = if demand.waits {
-            quantum_beside_others(carrier, found, leased_ns)
+            quantum_beside_others(carrier, found, worker_quantum_ns)
         } else {
             PROCESS.quantum_ns()
         };
         let timed = self.quantum_timers.runs(at);
         let verdict = policy::judge(found, demand, policy::Terms { quantum_ns, timed });
-        sight.look_within(verdict.within_ns);
+        round.look_within(verdict.within_ns);
         if timed {
-            sight.look_within(quantum_timer::rest_ns(carrier, quantum_ns, self.is_prompt));
+            round.look_within(quantum_timer::rest_ns(carrier, quantum_ns, self.is_prompt));
         }
-        if verdict.watch && !sight.progress && !sight.watch {
-            sight.watch = found.computes || sight.asks(&mut self.seen[at], carrier, found);
+        if verdict.watch && !round.progress && !round.watch {
+            round.watch = found.computes || round.asks(&mut self.seen[at], carrier, found);
         }
         if found.waits && (verdict.watch || verdict.act == Act::Replace) {
             self.block_events.helped(at, carrier);
@@ -545,18 +545,18 @@ impl Watch {
     }
 
     /// Interrupts the thread on the carrier at this place.
-    fn interrupt(&mut self, sight: &mut Round, whom: Option<(&Carrier, usize)>, now_ns: u64) {
+    fn interrupt(&mut self, round: &mut Round, whom: Option<(&Carrier, usize)>, now_ns: u64) {
         // If a carrier switches, it takes what was posted by itself.
-        if let Some((carrier, at)) = whom.filter(|_| !sight.progress) {
+        if let Some((carrier, at)) = whom.filter(|_| !round.progress) {
             carrier.preempt(self.found[at].switches);
             self.seen[at].told();
-            sight.acted = true;
+            round.acted = true;
             self.interrupted = (at, now_ns);
         }
         // Once the interrupted one goes on, others may want to interrupt it again.
         let (at, since_ns) = self.interrupted;
         if now_ns.saturating_sub(since_ns) < BUSY_NS && self.found[at].switches_on() {
-            sight.look_within(SETTLED_NS);
+            round.look_within(SETTLED_NS);
         }
     }
 }

@@ -91,9 +91,9 @@ code! {
         /// Sets the quantum in nanoseconds to the value; `u64::MAX` for none.
         QUANTUM = 2, "quantum";
         /// Returns a snapshot without threads, followed by a [`Histogram`](crate::Histogram) of the
-        /// time from a wake-up to running, the [`Pins`](crate::Pins), the
-        /// [`PinPlaces`](crate::PinPlaces), and a [`Histogram`](crate::Histogram) of the time from
-        /// runnable to running.
+        /// time from a wake-up to running, the [`BlockingRecords`](crate::BlockingRecords), the
+        /// [`BlockingSites`](crate::BlockingSites), and a [`Histogram`](crate::Histogram) of the
+        /// time from runnable to running.
         STATS = 3, "stats";
         /// Sets the default engine's policy to the value, a [`PolicyKind`]; a plug-in can't be
         /// chosen.

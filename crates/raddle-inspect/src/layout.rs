@@ -77,7 +77,7 @@ pub struct CarrierOffsets {
     pub state: u32,
     /// Four bytes: not 0 while another carrier runs in its place.
     pub handed_off: u32,
-    pub active: u32,
+    pub switches: u32,
     pub steal: u32,
     pub steal_fail: u32,
     pub preempt: u32,

@@ -40,24 +40,27 @@ extern crate std;
 #[cfg(not(target_endian = "little"))]
 compile_error!("the structures are their own wire form only on little-endian machines");
 
+mod blocking;
 mod codes;
 mod events;
 mod histogram;
 mod layout;
-mod pins;
 pub mod policy;
 mod records;
 pub mod settings;
 mod snapshot;
 mod socket_name;
 
+pub use blocking::{
+    BLOCKING_RECORDS, BLOCKING_SITES, BlockingRecord, BlockingRecords, BlockingSite, BlockingSites,
+    STACK_WORDS,
+};
 pub use codes::{
     CarrierState, EventKind, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind,
 };
 pub use events::{ARG_BITS, EVENT_WORDS, Event};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
 pub use layout::{CarrierOffsets, CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets};
-pub use pins::{PINS, PLACES, PinPlace, PinPlaces, PinRecord, Pins, STACK_WORDS};
 pub use records::{
     CarrierRecord, Delay, Header, MAGIC, NAME_BYTES, NO_CARRIER, PROOF_BYTES, PROOF_NAME,
     PROOF_WANTED, REQUEST_MAGIC, Request, ThreadRecord, VERSION, Wire,

@@ -226,7 +226,7 @@ pub struct CarrierRecord {
     /// The green thread that it runs; 0 for none.
     pub current_tid: u32,
     /// Green threads it switched to.
-    pub active: u64,
+    pub switches: u64,
     /// Green threads it stole.
     pub steal: u64,
     /// Attempts to steal that found nothing.
@@ -267,7 +267,7 @@ pub struct ThreadRecord {
     /// When the wait times out; 0 for never.
     pub deadline_ns: u64,
     /// Times it was switched to.
-    pub active: u64,
+    pub switches: u64,
     /// Times it was stolen.
     pub steal: u64,
     /// Times a carrier tried to steal it and lost the race.
@@ -310,7 +310,7 @@ const _LAYOUT: () = {
     assert!(size_of::<ThreadRecord>() == 4 * 4 + 8 * 8 + NAME_BYTES + 2 * 4 + 3 * 8);
     assert!(offset_of!(Header, threads) == 32);
     assert!(offset_of!(Header, live_threads) == 64);
-    assert!(offset_of!(CarrierRecord, active) == 16);
+    assert!(offset_of!(CarrierRecord, switches) == 16);
     assert!(offset_of!(CarrierRecord, queue_len) == 64);
     assert!(offset_of!(ThreadRecord, wait_arg) == 16);
     assert!(offset_of!(ThreadRecord, name) == 80);

@@ -5,7 +5,7 @@
 //! API loads it. Either way it exports one table, [`Runtime`], under the name [`SYMBOL`].
 #![no_std]
 
-mod seat;
+mod reuse;
 mod ums;
 
 use core::ffi::{CStr, c_void};
@@ -14,8 +14,8 @@ pub use raddle_sched::WorkerState;
 use raddle_sched::wake::{ActiveCount, SharedWakeWord};
 pub use raddle_sched::worker_state::Claim;
 use raddle_sched::{Injector, RunQueue};
-pub use seat::Seat;
-pub use ums::{Decide, Ended, Lease, ListControl, ThreadView, WorkerControl};
+pub use reuse::ReuseControl;
+pub use ums::{Decide, Ended, ListControl, SchedulerToken, ThreadView, WorkerControl};
 
 /// The table's name among the library's dynamic symbols.
 pub const SYMBOL: &CStr = c"raddle_runtime";
@@ -49,31 +49,31 @@ pub struct Runtime {
     /// Makes the next thread that the calling thread creates this UMS worker, or none (null). The
     /// control lives until it was listed as ended.
     pub next_is_worker: extern "C" fn(*const WorkerControl),
-    /// The address of a function of a [`WorkerControl`] and a [`Lease`]. It runs a worker that the
-    /// calling thread, which is no worker, has claimed, until the worker parks, yields or ends; the
-    /// lease says which. Call it by jumps, which saves both sides a return that the CPU predicts
-    /// wrongly.
+    /// The address of a function of a [`WorkerControl`] and a [`SchedulerToken`]. It runs a worker
+    /// that the calling thread, which is no worker, has claimed, until the worker parks, yields or
+    /// ends; the token says which. Call it by jumps, which saves both sides a return that the CPU
+    /// predicts wrongly.
     pub execute_worker: Jumped,
     /// The address of a function of a number, the parameter of a yield: gives the carrier back to
     /// the executor of the calling worker. Call it by jumps. Returns 0 if the caller is no executed
     /// worker, and 1 when the worker is executed again.
     ///
-    /// If the worker's lease lets workers decide, it returns the lease's address instead: the
-    /// caller has taken the lease, is an ordinary thread that no thread can execute, decides
-    /// ([`Lease::decide`]), and calls one of the next two. If the address is odd (one more), the
-    /// caller has decided already: a light worker calls the deciding function here, and switches
-    /// without a return to a light worker at rest.
+    /// If the worker's token lets workers decide, it returns the token's address instead: the
+    /// caller has taken the token, is an ordinary thread that no thread can execute, decides
+    /// ([`SchedulerToken::decide`]), and calls one of the next two. If the address is odd (one
+    /// more), the caller has decided already: a light worker calls the deciding function here, and
+    /// switches without a return to a light worker at rest.
     pub yield_worker: Jumped,
-    /// As `execute_worker`, of a lease that was taken and the thread of a claimed worker, or of the
-    /// calling one: the lease passes to that worker. Returns when the calling worker is executed
+    /// As `execute_worker`, of a token that was taken and the thread of a claimed worker, or of the
+    /// calling one: the token passes to that worker. Returns when the calling worker is executed
     /// again.
-    pub pass_lease: Jumped,
-    /// Returns a taken lease to its scheduler, which continues as after a yield. Returns when the
+    pub pass_token: Jumped,
+    /// Returns a taken token to its scheduler, which continues as after a yield. Returns when the
     /// calling worker is executed again.
-    pub return_lease: extern "C" fn(&Lease),
-    /// Takes the calling worker's lease as `yield_worker` does, if the lease lets workers decide.
+    pub return_token: extern "C" fn(&SchedulerToken),
+    /// Takes the calling worker's token as `yield_worker` does, if the token lets workers decide.
     /// Returns null otherwise, without a change.
-    pub take_lease: extern "C" fn() -> *const Lease,
+    pub take_token: extern "C" fn() -> *const SchedulerToken,
     /// Makes the calling thread, which is no worker, enter (1) or leave (0) scheduling mode.
     pub set_scheduler: extern "C" fn(u32),
     /// Limits each later execution of a claimed worker: the worker computes for at most so many
@@ -104,13 +104,13 @@ pub struct Runtime {
     /// After [`Runtime::may_reuse`]: the calling thread isn't kept, but ends for good, and has this
     /// signal mask again.
     pub forgo_reuse: extern "C" fn(u64),
-    /// The address of a function of a [`Seat`]: ends the calling thread, after
+    /// The address of a function of a [`ReuseControl`]: ends the calling thread, after
     /// [`Runtime::may_reuse`], and keeps it. Returns when the thread is another thread, or must end
-    /// for good: its seat says which. Call it by jumps.
+    /// for good: its reuse control says which. Call it by jumps.
     pub keep: Jumped,
     /// Reuses a kept thread with a stack of this size as a new green thread of the calling thread,
-    /// with the second argument as its work. Returns its [`Seat::id`]; 0 if there is none, or if
-    /// the result would differ from a new thread.
+    /// with the second argument as its work. Returns its [`ReuseControl::id`]; 0 if there is none,
+    /// or if the result would differ from a new thread.
     pub reuse: extern "C" fn(usize, *mut c_void) -> usize,
     /// Waits while the word has this value; may return early, too.
     pub wait: extern "C" fn(&AtomicU32, u32),

@@ -179,10 +179,10 @@ pub enum Ended {
     Preempted = 5,
 }
 
-/// A function that decides, in a scheduler's place, which worker is next. Takes the lease, which
+/// A function that decides, in a scheduler's place, which worker is next. Takes the token, which
 /// the caller has taken, and the parameter of the caller's yield. Returns a claimed worker, or null
 /// if the scheduler must go on.
-pub type Decide = unsafe extern "C" fn(*const Lease, usize) -> *const WorkerControl;
+pub type Decide = unsafe extern "C" fn(*const SchedulerToken, usize) -> *const WorkerControl;
 
 /// State that a scheduler leaves with the worker that it executes, on the scheduler's stack. The
 /// thread that takes it out of the worker's thread owns the scheduler until the scheduler
@@ -190,22 +190,22 @@ pub type Decide = unsafe extern "C" fn(*const Lease, usize) -> *const WorkerCont
 /// ([`crate::Runtime::yield_worker`]).
 #[repr(C)]
 #[derive(Debug)]
-pub struct Lease {
+pub struct SchedulerToken {
     /// The scheduler's thread. Used by the runtime.
     pub scheduler: Cell<*mut c_void>,
-    /// The parameter of a yield. Stored by the thread that takes the lease, as is `end`.
+    /// The parameter of a yield. Stored by the thread that takes the token, as is `end`.
     pub parameter: Cell<usize>,
     /// Why the scheduler continues.
     pub end: Cell<Ended>,
-    /// The function by which a worker that yields, and has taken the lease, may decide. Set by the
+    /// The function by which a worker that yields, and has taken the token, may decide. Set by the
     /// scheduler.
     pub decide: Option<Decide>,
-    /// The worker that took the lease to decide. Used by the runtime.
+    /// The worker that took the token to decide. Used by the runtime.
     pub worker: Cell<*mut WorkerControl>,
 }
 
-impl Lease {
-    /// A lease for [`crate::Runtime::execute_worker`], with the function by which yielding workers
+impl SchedulerToken {
+    /// A token for [`crate::Runtime::execute_worker`], with the function by which yielding workers
     /// may decide.
     #[inline(always)]
     pub const fn new(decide: Option<Decide>) -> Self {
@@ -218,14 +218,14 @@ impl Lease {
         }
     }
 
-    /// Offset of [`Lease::scheduler`].
+    /// Offset of [`SchedulerToken::scheduler`].
     pub const SCHEDULER: usize = offset_of!(Self, scheduler);
-    /// Offset of [`Lease::parameter`].
+    /// Offset of [`SchedulerToken::parameter`].
     pub const PARAMETER: usize = offset_of!(Self, parameter);
-    /// Offset of [`Lease::end`].
+    /// Offset of [`SchedulerToken::end`].
     pub const END: usize = offset_of!(Self, end);
-    /// Offset of [`Lease::decide`].
+    /// Offset of [`SchedulerToken::decide`].
     pub const DECIDE: usize = offset_of!(Self, decide);
-    /// Offset of [`Lease::worker`].
+    /// Offset of [`SchedulerToken::worker`].
     pub const WORKER: usize = offset_of!(Self, worker);
 }

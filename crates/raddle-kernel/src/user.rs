@@ -1,20 +1,20 @@
 //! The program's memory, as a kernel sees it: a bad address is EFAULT, not a crash of ours.
 //!
-//! An address that the program gave is a [`User`], or a plain number: neither can be dereferenced,
+//! An address that the program gave is a [`User`], or a plain number. Neither can be dereferenced,
 //! and tidy refuses every other way from a number to memory in this crate. The routines below copy
-//! from there and to there. They are leaf functions in one stretch of text and keep nothing on the
-//! stack, so after a fault in one of them the signal handler lets it return -EFAULT to its caller
-//! ([`raddle_arch::resume_after_fault`]). An access costs a call, a check nothing. Asking the
-//! kernel before each access (`process_vm_readv`, `madvise`) would cost a system call and still
-//! race with an unmap.
+//! from and to such addresses. They are leaf functions in one range of text and keep nothing on the
+//! stack: after a fault in one of them the signal handler makes it return -EFAULT to its caller
+//! ([`raddle_arch::resume_after_fault`]). So an access costs a call, and the check costs nothing.
+//! Rejected: to ask the kernel before each access (`process_vm_readv`, `madvise`), which costs a
+//! system call and still races with an unmap.
 //!
 //! The memory may change between two looks at it. A value that a decision depends on is copied
 //! once, and the kernel gets the copy as well.
 //!
 //! The handler is installed for SIGSEGV and SIGBUS as soon as there is a second thread, whatever
-//! the program does with these signals: SIGSEGV comes for an address that isn't mapped or isn't
-//! canonical, SIGBUS for one behind a file's end. Before that nearly every call passes to the
-//! kernel; the few copies are made by the kernel, too.
+//! the program does with these signals. SIGSEGV comes for an address that isn't mapped or isn't
+//! canonical, SIGBUS for an address behind a file's end. Before the second thread nearly every call
+//! passes to the kernel, and the kernel makes the few copies.
 
 pub mod vectors;
 
@@ -67,7 +67,7 @@ impl<T> From<usize> for User<T> {
 }
 
 impl<T> User<T> {
-    /// What the program says is the address of a `T`.
+    /// Returns an address that the program says is a `T`'s.
     #[inline(always)]
     pub const fn at(address: usize) -> Self {
         Self {
@@ -76,31 +76,31 @@ impl<T> User<T> {
         }
     }
 
-    /// The number, for the kernel and for comparisons.
+    /// Returns the number, for the kernel and for comparisons.
     #[inline(always)]
     pub const fn address(self) -> usize {
         self.address
     }
 
-    /// Returns true for the address 0, which most calls take for nothing.
+    /// Returns true for the address 0, which means nothing to most calls.
     #[inline(always)]
     pub const fn is_null(self) -> bool {
         self.address == 0
     }
 
-    /// The same address as that of another type.
+    /// Returns the same address as that of another type.
     #[inline(always)]
     pub const fn cast<U>(self) -> User<U> {
         User::at(self.address)
     }
 
-    /// The address `bytes` behind this one.
+    /// Returns the address `bytes` behind this one.
     #[inline(always)]
     pub const fn byte_add(self, bytes: usize) -> Self {
         Self::at(self.address.wrapping_add(bytes))
     }
 
-    /// Element `index` of an array.
+    /// Returns the address of element `index` of an array.
     #[inline(always)]
     pub const fn index(self, index: usize) -> Self {
         self.byte_add(index.wrapping_mul(size_of::<T>()))
@@ -120,7 +120,7 @@ impl<T: Plain> User<T> {
         Ok(unsafe { value.assume_init() })
     }
 
-    /// Copies the first `bytes` of a structure in; the rest is as in `rest`.
+    /// Copies the first `bytes` of a structure in. The other bytes are those of `rest`.
     ///
     /// # Errors
     /// EFAULT, negated.
@@ -176,7 +176,7 @@ impl<T: Plain> User<T> {
 }
 
 impl User<usize> {
-    /// Copies a word out, all of it or nothing, as calls with a result of one word do.
+    /// Copies a word out: all of it or nothing, as calls with a result of one word do.
     ///
     /// # Errors
     /// EFAULT, negated.
@@ -224,18 +224,18 @@ impl User<u8> {
 }
 
 impl User<SwitchFrame> {
-    /// As the stack of a thread that continues there: the switch reads what the program's memory
-    /// holds then, as all code on the program's stack does.
+    /// Returns the address as the context of a thread that continues there. The switch reads the
+    /// program's memory later, as all code on the program's stack does.
     pub fn as_stack(self) -> Context {
         core::ptr::with_exposed_provenance_mut(self.address)
     }
 }
 
-/// Bytes that are looked at or cleared at once.
+/// The number of bytes that are compared or cleared at once.
 const BLOCK: usize = 64;
 
 impl User<u8> {
-    /// Returns true if `bytes` bytes are zero: those behind the known part of a structure.
+    /// Returns true if `bytes` bytes are zero, such as those behind the known part of a structure.
     ///
     /// # Errors
     /// EFAULT, negated.
@@ -293,7 +293,7 @@ fn result(value: i64) -> Result<u32, isize> {
     u32::try_from(value).map_err(|_| err(errno::EFAULT))
 }
 
-/// The futex word at an aligned address. As strong as a SeqCst load on this architecture.
+/// Returns the futex word at an aligned address. As strong as a SeqCst load on this architecture.
 ///
 /// # Errors
 /// EFAULT, negated.
@@ -313,8 +313,8 @@ pub fn exchange(address: usize, old: u32, new: u32) -> Result<u32, isize> {
     result(unsafe { raddle_arch::user_exchange(address, old, new) })
 }
 
-/// Changes the word at `address` from what it holds to what `change` makes of that, by
-/// [`exchange`]. Returns the value from before.
+/// Replaces the word at `address` by what `change` makes of it, by [`exchange`]. Returns the
+/// earlier value.
 ///
 /// # Errors
 /// EFAULT, negated, or what `change` returns.
@@ -333,8 +333,8 @@ pub fn update(
     }
 }
 
-/// Returns true if no byte of the range can be the program's: the upper half is the kernel's,
-/// though a page of it may be readable (`vsyscall=emulate`).
+/// Returns true if no byte of the range can be the program's. The upper half of the addresses is
+/// the kernel's, though one page of it may be readable (`vsyscall=emulate`).
 #[inline(always)]
 const fn is_kernels(address: usize, bytes: usize) -> bool {
     bytes != 0 && ((address | address.wrapping_add(bytes)) as isize) < 0
@@ -376,8 +376,8 @@ unsafe fn copy(to: usize, from: usize, bytes: usize) -> Result<(), isize> {
     result(unsafe { raddle_arch::user_copy(to, from, bytes) }).map(drop)
 }
 
-/// Copies between the runtime's memory and the program's, in the direction of `number`. Used with
-/// one thread, when the program's own handler for SIGSEGV may be installed.
+/// Copies between the runtime's memory and the program's, in the direction of the call `number`.
+/// Used while the program has one thread and may have its own handler for SIGSEGV.
 #[cold]
 fn copy_by_kernel(number: u32, [ours, theirs]: [usize; 2], bytes: usize) -> Result<(), isize> {
     let (local, remote) = ([ours, bytes], [theirs, bytes]);

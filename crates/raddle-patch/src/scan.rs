@@ -116,14 +116,14 @@ fn jump_bytes(block: __m128i, previous: __m128i) -> u32 {
     eq(masked(0xfe), 0xe8) | (eq(previous, 0x0f) & eq(masked(0xf0), 0x80))
 }
 
-/// The stretches of 64 bytes that are near a site: an approximate set, which may report a stretch
+/// The granules of 64 bytes that are near a site: an approximate set, which may report a granule
 /// that is not near but never misses one.
 pub(crate) struct Neighbourhoods {
     bits: [u64; WORDS],
 }
 
 const WORDS: usize = 512;
-const STRETCH_SHIFT: u32 = 6;
+const GRANULE_SHIFT: u32 = 6;
 
 impl Neighbourhoods {
     pub(crate) fn new() -> Self {
@@ -136,7 +136,7 @@ impl Neighbourhoods {
             site.saturating_sub(NEAR_BEFORE),
             site.saturating_add(NEAR_AFTER),
         ] {
-            let (word, bit) = Self::place(address);
+            let (word, bit) = Self::bit(address);
             self.bits[word] |= bit;
         }
     }
@@ -144,14 +144,14 @@ impl Neighbourhoods {
     /// Returns false only if `address` is near no site.
     #[inline]
     pub(crate) fn may_contain(&self, address: usize) -> bool {
-        let (word, bit) = Self::place(address);
+        let (word, bit) = Self::bit(address);
         self.bits[word] & bit != 0
     }
 
     #[inline]
-    fn place(address: usize) -> (usize, u64) {
-        let stretch = address >> STRETCH_SHIFT;
-        ((stretch / 64) % WORDS, 1 << (stretch % 64))
+    fn bit(address: usize) -> (usize, u64) {
+        let granule = address >> GRANULE_SHIFT;
+        ((granule / 64) % WORDS, 1 << (granule % 64))
     }
 }
 

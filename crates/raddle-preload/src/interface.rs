@@ -1,6 +1,6 @@
 //! The runtime's side of the explicit API.
 
-use crate::{seats, start, symbols, workers};
+use crate::{reusable, start, symbols, workers};
 use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::engine::Plan;
@@ -29,9 +29,9 @@ pub(crate) static raddle_runtime: Runtime = Runtime {
     next_is_worker,
     execute_worker: workers::execute,
     yield_worker: workers::yield_to_scheduler,
-    pass_lease: workers::pass_lease,
-    return_lease: workers::return_lease,
-    take_lease: workers::take_lease,
+    pass_token: workers::pass_token,
+    return_token: workers::return_token,
+    take_token: workers::take_token,
     set_scheduler,
     current_worker,
     limit_worker,
@@ -45,7 +45,7 @@ pub(crate) static raddle_runtime: Runtime = Runtime {
     loads: loading::count,
     may_reuse,
     forgo_reuse,
-    keep: seats::keep,
+    keep: reusable::keep,
     reuse,
     wait,
     wake,

@@ -11,12 +11,12 @@ use crate::{interface, light_workers, symbols};
 use raddle_arch::short_ways;
 use raddle_engine::ums::path::{BREATH, HANDS_BACK, IN_PLACE, WAITS, carrier, thread};
 use raddle_engine::{Carrier, Thread, accounting, ums};
-use raddle_interface::{Ended, Lease, WorkerControl};
+use raddle_interface::{Ended, SchedulerToken, WorkerControl};
 
 short_ways! {
     carrier: carrier,
     thread: thread,
-    lease: Lease,
+    token: SchedulerToken,
     control: WorkerControl,
     accounting: accounting::ON,
     masks: [BREATH, IN_PLACE],
@@ -29,17 +29,17 @@ short_ways! {
     long_ways: [execute_the_long_way, yield_the_long_way, pass_the_long_way],
 }
 
-/// See [`raddle_interface::Runtime::take_lease`].
-pub(crate) extern "C" fn take_lease() -> *const Lease {
+/// See [`raddle_interface::Runtime::take_token`].
+pub(crate) extern "C" fn take_token() -> *const SchedulerToken {
     match interface::thread() {
-        Some(_) => ums::take_lease_to_decide(),
+        Some(_) => ums::take_token_to_decide(),
         None => core::ptr::null(),
     }
 }
 
-/// See [`raddle_interface::Runtime::return_lease`].
-pub(crate) extern "C" fn return_lease(lease: &Lease) {
-    ums::return_lease(lease);
+/// See [`raddle_interface::Runtime::return_token`].
+pub(crate) extern "C" fn return_token(token: &SchedulerToken) {
+    ums::return_token(token);
     symbols::leave();
 }
 
@@ -54,13 +54,13 @@ extern "C" fn breathe() {
     symbols::leave();
 }
 
-extern "C" fn execute_the_long_way(control: &WorkerControl, lease: &Lease) {
-    ums::execute(control, lease);
+extern "C" fn execute_the_long_way(control: &WorkerControl, token: &SchedulerToken) {
+    ums::execute(control, token);
     symbols::leave();
 }
 
-extern "C" fn pass_the_long_way(next: &Thread, lease: &Lease) {
-    ums::pass(next, lease);
+extern "C" fn pass_the_long_way(next: &Thread, token: &SchedulerToken) {
+    ums::pass(next, token);
     symbols::leave();
 }
 

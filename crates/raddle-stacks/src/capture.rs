@@ -304,7 +304,7 @@ impl<'a> Camera<'a> {
         }
         if let Some(java) = self.java {
             let modules = self.target.modules;
-            let (runs, at) = java.runs(tid, record.active, frames, modules, &mut self.managed);
+            let (runs, at) = java.runs(tid, record.switches, frames, modules, &mut self.managed);
             placed.extend(place(runs, pointers, &at));
         }
         if placed.is_empty() {

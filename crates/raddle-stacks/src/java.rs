@@ -71,7 +71,7 @@ impl Java {
             // The kernel keeps 15 bytes of a name. Without this thread, SIGQUIT ends the process.
             has_dispatcher |= slot.record.name_bytes().starts_with(b"Signal Dispatch");
             if !slot.is_on_cpu {
-                before.insert(slot.record.tid, slot.record.active);
+                before.insert(slot.record.tid, slot.record.switches);
             }
         });
         let answer = attach::thread_dump(target.pid, has_dispatcher, PATIENCE);
@@ -88,8 +88,8 @@ impl Java {
 
     /// Returns true if a thread that was switched to so often hasn't run since the virtual machine
     /// was asked.
-    pub fn is_of_now(&self, tid: u32, active: u64) -> bool {
-        self.before.get(&tid) == Some(&active)
+    pub fn is_of_now(&self, tid: u32, switches: u64) -> bool {
+        self.before.get(&tid) == Some(&switches)
     }
 
     /// Returns the Java frames of a thread with these native ones, and the positions of native
@@ -97,7 +97,7 @@ impl Java {
     pub(crate) fn runs(
         &self,
         tid: u32,
-        active: u64,
+        switches: u64,
         frames: &[Frame],
         modules: &Modules,
         all: &mut ManagedFrames,
@@ -106,7 +106,7 @@ impl Java {
             return Default::default();
         };
         let places = places(frames, modules);
-        let is_of_now = self.is_of_now(tid, active);
+        let is_of_now = self.is_of_now(tid, switches);
         let mut runs: Vec<Run> = Vec::new();
         for (number, frame) in thread.frames.iter().enumerate() {
             let mut frame = frame.clone();

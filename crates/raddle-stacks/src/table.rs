@@ -57,7 +57,7 @@ pub(crate) struct Slot {
 impl Slot {
     /// Returns true if the thread has not run between the two looks at its slot.
     pub(crate) fn is_unmoved(&self, later: &Slot) -> bool {
-        let state = |slot: &Slot| (slot.is_on_cpu, slot.context, slot.record.active);
+        let state = |slot: &Slot| (slot.is_on_cpu, slot.context, slot.record.switches);
         self.record.tid == later.record.tid && state(self) == state(later)
     }
 }
@@ -220,7 +220,7 @@ impl<'a> Table<'a> {
                 _ => 0,
             },
             deadline_ns: if_waiting(word(at.deadline_ns)?),
-            active: word(at.switches)?,
+            switches: word(at.switches)?,
             steal: word(at.steal)?,
             preempt: word(at.preempt)?,
             park: word(at.park)?,

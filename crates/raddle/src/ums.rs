@@ -98,10 +98,10 @@ mod c_in_place;
 mod claimed;
 mod colour;
 mod context;
+mod dispatch;
 mod hosts;
 mod light;
 mod list;
-mod place;
 mod scheduler;
 
 pub use claimed::Claimed;

@@ -12,7 +12,7 @@
 //!
 //! | register | at entry | at the switch | at exit, as another thread |
 //! |---|---|---|---|
-//! | rdi | seat | changed | changed |
+//! | rdi | reuse control | changed | changed |
 //! | rax | | the thread that is kept | changed |
 //! | rsi | | the carrier | changed |
 //! | r9, r10 | | the loaded control words | changed |
@@ -20,9 +20,9 @@
 //! | rbx, rbp | the caller's | saved | as saved |
 //! | r12 to r15, vector registers | the caller saves what it needs | not used | changed |
 
-/// Defines `keep`. `ends` takes the seat and returns the thread; `begins` is called when the thread
-/// begins again. `$thread` is a module with offsets, `$scheduler` the offset of the carrier's own
-/// context.
+/// Defines `keep`. `ends` takes the reuse control and returns the thread; `begins` is called when
+/// the thread begins again. `$thread` is a module with offsets, `$scheduler` the offset of the
+/// carrier's own context.
 #[macro_export]
 macro_rules! keep_threads {
     (
@@ -34,7 +34,7 @@ macro_rules! keep_threads {
         /// Ends the calling thread, and returns as another one: see `Runtime::keep`.
         ///
         /// # Safety
-        /// Called by a jump, with a live seat.
+        /// Called by a jump, with a live reuse control.
         #[unsafe(naked)]
         pub unsafe extern "C" fn keep() {
             ::core::arch::naked_asm!(

@@ -18,10 +18,10 @@
 //! | register | at entry | at `change` | at exit |
 //! |---|---|---|---|
 //! | rdi | control, parameter or next thread | of no meaning | changed |
-//! | rsi | lease, if it is an argument | the carrier | changed |
+//! | rsi | token, if it is an argument | the carrier | changed |
 //! | rdx | | the thread that leaves | changed |
 //! | rcx | | the thread that comes | where the caller goes on |
-//! | r8 | | the lease | changed |
+//! | r8 | | the token | changed |
 //! | r9, r10 | | the loaded control words, once the context is saved | changed |
 //! | rax | | changed | the result |
 //! | rbx, rbp | the caller's | the caller's | preserved |
@@ -39,16 +39,16 @@ macro_rules! go_the_long_way {
     };
 }
 
-/// Defines `execute`, `yield_to_scheduler` and `pass_lease`, and the switch that they end in.
+/// Defines `execute`, `yield_to_scheduler` and `pass_token`, and the switch that they end in.
 ///
-/// `$carrier` and `$thread` are modules with the offsets of fields, `$lease` and `$control` types
+/// `$carrier` and `$thread` are modules with the offsets of fields, `$token` and `$control` types
 /// that have theirs. The functions of `long_ways` take the same arguments as the short ones.
 #[macro_export]
 macro_rules! short_ways {
     (
         carrier: $carrier:ident,
         thread: $thread:ident,
-        lease: $lease:ident,
+        token: $token:ident,
         control: $control:ident,
         accounting: $accounting:path,
         masks: [$breath:path, $in_place:path],
@@ -58,7 +58,7 @@ macro_rules! short_ways {
         look: $look:path,
         breathe: $breathe:path,
         decide: $decide:path,
-        long_ways: [$execute:path, $yield_to_scheduler:path, $pass_lease:path] $(,)?
+        long_ways: [$execute:path, $yield_to_scheduler:path, $pass_token:path] $(,)?
     ) => {
         /// Executes a worker: see `Runtime::execute_worker`.
         ///
@@ -85,7 +85,7 @@ macro_rules! short_ways {
                 "mov dword ptr [rdx + {wait_kind}], {waits}",
                 "mov qword ptr [rdx + {wait_arg}], 0",
                 "mov qword ptr [rdx + {deadline}], 0",
-                "mov [rcx + {lease}], r8", // the taker of the lease owns the scheduler from here on
+                "mov [rcx + {token}], r8", // the taker of the token owns the scheduler from here on
                 "jmp {change}",
                 "3:", // rare: others run meanwhile, and this thread may be moved
                 "push rdi",
@@ -109,12 +109,12 @@ macro_rules! short_ways {
                 bound = const $carrier::BOUND,
                 carrier = const $thread::CARRIER,
                 accounting = sym $accounting,
-                scheduler = const $lease::SCHEDULER,
+                scheduler = const $token::SCHEDULER,
                 wait_kind = const $thread::WAIT_KIND,
                 waits = const $waits,
                 wait_arg = const $thread::WAIT_ARG,
                 deadline = const $thread::DEADLINE,
-                lease = const $thread::LEASE,
+                token = const $thread::TOKEN,
                 change = sym change,
                 breathe = sym $breathe,
                 long_way = sym $execute,
@@ -133,11 +133,11 @@ macro_rules! short_ways {
                 "mov rdx, [rsi + {current}]",
                 "test rdx, rdx", // a vfork child, which borrows memory
                 "jz 3f",
-                // Sysmon leaves the lease alone from here on,
+                // Sysmon leaves the token alone from here on,
                 "mov dword ptr [rdx + {on_cpu}], {hands_back}",
                 "cmp dword ptr [rsi + {watched}], 0", // has begun before,
                 "jne 2f",
-                "mov r8, [rdx + {lease}]", // or is done
+                "mov r8, [rdx + {token}]", // or is done
                 "test r8, r8",
                 "jz 2f",
                 "cmp qword ptr [r8 + {decide}], 0",
@@ -147,16 +147,16 @@ macro_rules! short_ways {
                 "jne 2f",
                 "cmp dword ptr [rip + {accounting}], 0",
                 "jne 2f",
-                "mov qword ptr [rdx + {lease}], 0",
+                "mov qword ptr [rdx + {token}], 0",
                 "mov [r8 + {parameter}], rdi",
                 "mov dword ptr [r8 + {end}], {yielded}",
                 "jmp {change}",
-                "5:", // the caller decides: it has the lease, and is an ordinary thread
+                "5:", // the caller decides: it has the token, and is an ordinary thread
                 "mov rcx, [rdx + {ums}]",
                 "mov [r8 + {worker}], rcx",
                 "mov qword ptr [rdx + {ums}], 0",
-                "mov qword ptr [rdx + {lease}], 0",
-                "mov dword ptr [rdx + {on_cpu}], 1", // sysmon finds no lease now
+                "mov qword ptr [rdx + {token}], 0",
+                "mov dword ptr [rdx + {on_cpu}], 1", // sysmon finds no token now
                 "cmp dword ptr [rcx + {kind}], {light}",
                 "je {decides}",
                 "mov rax, r8",
@@ -167,32 +167,32 @@ macro_rules! short_ways {
                 $crate::go_the_long_way!(),
                 current = const $carrier::CURRENT,
                 watched = const $carrier::WATCHED,
-                lease = const $thread::LEASE,
+                token = const $thread::TOKEN,
                 on_cpu = const $thread::ON_CPU,
                 hands_back = const $hands_back,
-                decide = const $lease::DECIDE,
+                decide = const $token::DECIDE,
                 decides = sym $decide,
                 kind = const ::core::mem::offset_of!($control, kind),
                 light = const $control::LIGHT,
-                worker = const $lease::WORKER,
+                worker = const $token::WORKER,
                 ums = const $thread::UMS,
-                scheduler = const $lease::SCHEDULER,
+                scheduler = const $token::SCHEDULER,
                 carrier = const $thread::CARRIER,
                 accounting = sym $accounting,
-                parameter = const $lease::PARAMETER,
-                end = const $lease::END,
+                parameter = const $token::PARAMETER,
+                end = const $token::END,
                 yielded = const $yielded,
                 change = sym change,
                 long_way = sym $yield_to_scheduler,
             )
         }
 
-        /// Passes the lease on: see `Runtime::pass_lease`.
+        /// Passes the token on: see `Runtime::pass_token`.
         ///
         /// # Safety
         /// Called by jumps, with live arguments.
         #[unsafe(naked)]
-        pub unsafe extern "C" fn pass_lease() {
+        pub unsafe extern "C" fn pass_token() {
             ::core::arch::naked_asm!(
                 ".cfi_startproc",
                 "mov rcx, rdi",
@@ -211,7 +211,7 @@ macro_rules! short_ways {
                 "jne 4f",
                 "mov rax, [r8 + {worker}]",
                 "mov [rdx + {ums}], rax",
-                "mov [rcx + {lease}], r8", // the taker of the lease owns the scheduler from here on
+                "mov [rcx + {token}], r8", // the taker of the token owns the scheduler from here on
                 "jmp {change}",
                 "7:", // the thread stays, as another worker perhaps
                 "test dword ptr [rsi + {switches}], {breath}",
@@ -220,7 +220,7 @@ macro_rules! short_ways {
                 "mov dword ptr [rsi + {calls}], 0",
                 "mov rax, [r8 + {worker}]",
                 "mov [rdx + {ums}], rax",
-                "mov [rdx + {lease}], r8",
+                "mov [rdx + {token}], r8",
                 "mov eax, [rsi + {attention}]",
                 "or rax, [rdx + {pending}]",
                 "jnz 8f",
@@ -241,11 +241,11 @@ macro_rules! short_ways {
                 bound = const $carrier::BOUND,
                 carrier = const $thread::CARRIER,
                 accounting = sym $accounting,
-                worker = const $lease::WORKER,
+                worker = const $token::WORKER,
                 ums = const $thread::UMS,
-                lease = const $thread::LEASE,
+                token = const $thread::TOKEN,
                 change = sym change,
-                long_way = sym $pass_lease,
+                long_way = sym $pass_token,
             )
         }
 

@@ -14,17 +14,17 @@
 //! | register | at entry | at the switch | at exit, as the next worker |
 //! |---|---|---|---|
 //! | rdi | parameter | changed | changed |
-//! | rax | | the next worker's control | 1; else the lease + 1, for the caller to do the rest |
+//! | rax | | the next worker's control | 1; else the token + 1, for the caller to do the rest |
 //! | rcx | | the caller's control | where the caller goes on |
 //! | rdx | the thread | the thread, which stays | the thread |
 //! | rsi | | the carrier | the carrier |
-//! | r8 | the lease | changed | changed |
-//! | rbx | the caller's | the lease | as saved |
+//! | r8 | the token | changed | changed |
+//! | rbx | the caller's | the token | as saved |
 //! | rbp | the caller's | the caller's rsp, during the scheduler's procedure | as saved |
 //! | r9, r10 | | the loaded control words | changed |
 //! | r12 to r15, vector registers | the caller saves what it needs | not used | changed |
 
-/// The host becomes the next worker, which gets the lease, and the caller rests.
+/// The host becomes the next worker, which gets the token, and the caller rests.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! become_next_worker {
@@ -39,7 +39,7 @@ macro_rules! become_next_worker {
             $crate::keep_control_words!("r9d", "r10d"),
             "\n",
             "mov [rdx + {ums}], rax\n",
-            "mov [rdx + {lease}], rbx\n", // the taker of the lease owns the scheduler now
+            "mov [rdx + {token}], rbx\n", // the taker of the token owns the scheduler now
             "mov rsp, [rax + {stack}]\n",
             "mov dword ptr [rcx + {leaves}], 0\n", // the old stack is free from here on
             "inc qword ptr [rsi + {switches}]\n",
@@ -96,14 +96,14 @@ macro_rules! rare_ways_of_decide {
     };
 }
 
-/// Defines `decide`. `$carrier` and `$thread` are modules with the offsets of fields, `$lease_type`
+/// Defines `decide`. `$carrier` and `$thread` are modules with the offsets of fields, `$token_type`
 /// and `$control` types that have theirs.
 #[macro_export]
 macro_rules! short_way_of_light_workers {
     (
         carrier: $carrier:ident,
         thread: $thread:ident,
-        lease: $lease_type:ident,
+        token: $token_type:ident,
         control: $control:ident,
         in_place: $in_place:path,
         breathe: $breathe:path,
@@ -112,7 +112,7 @@ macro_rules! short_way_of_light_workers {
         /// Decides in the scheduler's place, and becomes the next worker if that is at rest.
         ///
         /// # Safety
-        /// Jumped to as `yield_to_scheduler` is, by a light worker that has taken its lease.
+        /// Jumped to as `yield_to_scheduler` is, by a light worker that has taken its token.
         #[unsafe(naked)]
         pub unsafe extern "C" fn decide() {
             ::core::arch::naked_asm!(
@@ -153,14 +153,14 @@ macro_rules! short_way_of_light_workers {
                 $crate::rare_ways_of_decide!(),
                 $crate::load_control_words!("9", "10"),
                 ".cfi_endproc",
-                scheduler = const $lease_type::SCHEDULER,
-                decide = const $lease_type::DECIDE,
+                scheduler = const $token_type::SCHEDULER,
+                decide = const $token_type::DECIDE,
                 deciding = const $thread::DECIDING,
-                worker = const $lease_type::WORKER,
+                worker = const $token_type::WORKER,
                 on_cpu = const $thread::ON_CPU,
                 context = const $thread::CONTEXT,
                 ums = const $thread::UMS,
-                lease = const $thread::LEASE,
+                token = const $thread::TOKEN,
                 pending = const $thread::PENDING,
                 of_control = const ::core::mem::offset_of!($control, thread),
                 leaves = const ::core::mem::offset_of!($control, on_cpu),

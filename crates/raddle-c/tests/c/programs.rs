@@ -137,15 +137,19 @@ cases! { engines, "tests/programs/engines.c":
     dead_handles_are_refused,
     bad_engines_are_refused,
     bad_terms_are_refused,
+    states_end_with_their_engines,
+    shares_are_kept,
+    pools_and_runs_go_to_engines,
+    the_first_engines_policy_can_be_changed,
+}
+
+cases! { policy_failures, "tests/programs/policy_failures.c":
     garbage_ends_a_policy,
     copies_of_threads_end_a_policy,
     picking_nothing_ends_a_policy,
     computing_for_ever_ends_a_policy,
     blocking_ends_a_policy,
-    states_end_with_their_engines,
-    shares_are_kept,
-    pools_and_runs_go_to_engines,
-    the_first_engines_policy_can_be_changed,
+    a_failure_is_seen_after_its_report,
 }
 
 /// A stack through the first frame of a scheduler's procedure, at its first call and at the next.

@@ -1,43 +1,10 @@
 /* Engines and their policies. */
 #define _GNU_SOURCE
-#include "check.h"
+#include "engines.h"
 #include <pthread.h>
-#include <raddle_engine.h>
-#include <raddle_policy.h>
 #include <sched.h>
 #include <stddef.h>
 #include <unistd.h>
-
-static const raddle_engine_options plain = RADDLE_ENGINE_OPTIONS_INIT;
-
-static raddle_engine engine_of(raddle_engine_options options) {
-    raddle_engine engine;
-    OK(raddle_engine_create(&engine, &options));
-    return engine;
-}
-
-/* An engine with one carrier. */
-static raddle_engine one(const char *policy, const struct raddle_policy *table) {
-    raddle_engine_options options = plain;
-    options.name = "one";
-    options.carriers = 1;
-    options.policy = policy;
-    options.policy_table = table;
-    return engine_of(options);
-}
-
-static raddle_thread start(raddle_engine engine, uint32_t priority, uint64_t deadline_ns,
-                           void *(*run)(void *), void *argument) {
-    raddle_thread thread;
-    raddle_thread_options options = RADDLE_THREAD_OPTIONS_INIT;
-    options.engine = engine;
-    options.priority = priority;
-    options.deadline_ns = deadline_ns;
-    OK(raddle_spawn(&thread, &options, run, argument));
-    return thread;
-}
-
-static void join(raddle_thread thread) { OK(raddle_join(thread, NULL)); }
 
 static uint64_t threads_of(raddle_engine engine) {
     raddle_engine_counters counters = {0};
@@ -46,59 +13,9 @@ static uint64_t threads_of(raddle_engine engine) {
     return counters.threads;
 }
 
-static void *nothing(void *argument) { return argument; }
-
 static void *is_green(void *argument) {
     (void)argument;
     return number(raddle_is_green());
-}
-
-/* ---- A policy ------------------------------------------------------------------------------- */
-
-/* First come, first served, by links in the threads' own words, until `wrong` says otherwise. */
-struct queue {
-    struct raddle_policy_thread *first, *last;
-    long picks;
-};
-
-static struct raddle_policy_thread *(*wrong)(struct queue *queue);
-static volatile int lived, died; /* changed atomically */
-
-static struct raddle_policy_thread **next_of(struct raddle_policy_thread *thread) {
-    return (void *)&thread->user[0];
-}
-
-static void *create(void) {
-    struct queue *queue = calloc(1, sizeof *queue); /* a policy may allocate here */
-    __atomic_fetch_add(&lived, 1, __ATOMIC_RELAXED);
-    return queue;
-}
-
-static void destroy(void *state) {
-    free(state);
-    __atomic_fetch_add(&died, 1, __ATOMIC_RELAXED);
-}
-
-static void enqueue(void *state, struct raddle_policy_thread *thread, uint32_t reason,
-                    uint64_t now_ns) {
-    struct queue *queue = state;
-    if (reason > RADDLE_PREEMPTED || now_ns == 0 || thread->user[1] != (reason != RADDLE_NEW))
-        abort();
-    if (thread->tid == 0) abort();
-    thread->user[1] = 1; /* it isn't new any more */
-    *next_of(thread) = NULL;
-    if (queue->first == NULL) queue->first = thread;
-    else *next_of(queue->last) = thread;
-    queue->last = thread;
-}
-
-static struct raddle_policy_thread *pick(void *state, uint64_t now_ns) {
-    struct queue *queue = state;
-    struct raddle_policy_thread *picked = queue->first;
-    (void)now_ns;
-    if (++queue->picks == 20 && wrong != NULL) return wrong(queue);
-    queue->first = *next_of(picked);
-    return picked;
 }
 
 /* The most important first, then the soonest; terms reach a policy of one's own. */
@@ -115,17 +32,8 @@ static struct raddle_policy_thread *pick_best(void *state, uint64_t now_ns) {
     return picked;
 }
 
-static uint64_t quantum(void *state, struct raddle_policy_thread *running) {
-    (void)state;
-    return running->user[1] == 1 ? 1000000 : 0;
-}
-
-static const struct raddle_policy in_turn = {
-    RADDLE_POLICY_VERSION, sizeof(struct raddle_policy), create, enqueue, pick, quantum, destroy};
 static const struct raddle_policy best_first = {
     RADDLE_POLICY_VERSION, sizeof(struct raddle_policy), create, enqueue, pick_best, NULL, destroy};
-
-/* ---- Cases ---------------------------------------------------------------------------------- */
 
 static void engines_run_their_threads(void) {
     const char *policies[] = {NULL, "fifo", "lifo", "priority", "fair", "deadline"};
@@ -406,101 +314,6 @@ static void bad_terms_are_refused(void) {
     IS(raddle_spawn(&thread, &options, nothing, NULL), -EINVAL);
 }
 
-static struct raddle_policy_thread *picks_garbage(struct queue *queue) {
-    return (void *)&queue->first->user[1];
-}
-
-static struct raddle_policy_thread *picks_one_twice(struct queue *queue) {
-    static struct raddle_policy_thread copy;
-    copy = *queue->first;
-    return &copy;
-}
-
-static struct raddle_policy_thread *picks_nothing(struct queue *queue) {
-    (void)queue;
-    return NULL;
-}
-
-static struct raddle_policy_thread *computes_for_ever(struct queue *queue) {
-    for (volatile long i = 0;; i = i + 1) {
-    }
-    return queue->first;
-}
-
-static struct raddle_policy_thread *blocks(struct queue *queue) {
-    sleep_ms(3000);
-    return queue->first; /* the answer is not used any more */
-}
-
-static volatile long count; /* changed atomically */
-
-static void *counts(void *argument) {
-    for (int i = 0; i < 20; i++) {
-        __atomic_fetch_add(&count, 1, __ATOMIC_RELAXED);
-        OK(raddle_yield());
-    }
-    sleep_ms(1);
-    return argument;
-}
-
-/* A policy that does this at its twentieth pick fails, this is reported, and no thread is lost. */
-static void fails(struct raddle_policy_thread *(*act)(struct queue *), int failure,
-                  const char *said) {
-    char text[300] = "";
-    int saved = dup(2), ends[2], died_before = died;
-    ssize_t length;
-    wrong = act;
-    for (uint32_t carriers = 1; carriers <= 2; carriers++) {
-        raddle_thread threads[20];
-        raddle_engine_options options = plain;
-        options.name = "wrong";
-        options.carriers = carriers;
-        options.policy_table = &in_turn;
-        OK(pipe(ends));
-        IS(dup2(ends[1], 2), 2);
-        raddle_engine engine = engine_of(options);
-        for (int i = 0; i < 20; i++) threads[i] = start(engine, 0, 0, counts, NULL);
-        for (int i = 0; i < 20; i++) join(threads[i]);
-        int found = raddle_engine_failure(engine);
-        OK(raddle_engine_wait(engine, -1));
-        OK(raddle_engine_free(engine));
-        IS(dup2(saved, 2), 2);
-        length = read(ends[0], text, sizeof text - 1);
-        text[length > 0 ? length : 0] = 0;
-        close(ends[0]);
-        close(ends[1]);
-        IS(found, failure);
-        if (strstr(text, "policy of engine \"wrong\"") == NULL || strstr(text, said) == NULL) {
-            fprintf(stderr, "it said: %s\n", text);
-            exit(1);
-        }
-    }
-    IS(count, 2 * 20 * 20);
-    if (failure == RADDLE_STUCK) return; /* it may be in the call still */
-    for (int i = 0; i < 1000 && died - died_before < 2; i++) sleep_ms(10);
-    IS(died - died_before, 2);
-}
-
-static void garbage_ends_a_policy(void) {
-    fails(picks_garbage, RADDLE_PICKED_GARBAGE, "picked a thread that is not its own");
-}
-
-static void copies_of_threads_end_a_policy(void) {
-    fails(picks_one_twice, RADDLE_PICKED_GARBAGE, "picked a thread that is not its own");
-}
-
-static void picking_nothing_ends_a_policy(void) {
-    fails(picks_nothing, RADDLE_PICKED_NOTHING, "picked nothing while threads waited");
-}
-
-static void computing_for_ever_ends_a_policy(void) {
-    fails(computes_for_ever, RADDLE_STUCK, "did not return from a call");
-}
-
-static void blocking_ends_a_policy(void) {
-    fails(blocks, RADDLE_STUCK, "did not return from a call");
-}
-
 static void states_end_with_their_engines(void) {
     for (int i = 0; i < 20; i++) {
         raddle_engine engine = one(NULL, &in_turn);
@@ -583,11 +396,6 @@ int main(int argc, char **arguments) {
         {"dead_handles_are_refused", dead_handles_are_refused},
         {"bad_engines_are_refused", bad_engines_are_refused},
         {"bad_terms_are_refused", bad_terms_are_refused},
-        {"garbage_ends_a_policy", garbage_ends_a_policy},
-        {"copies_of_threads_end_a_policy", copies_of_threads_end_a_policy},
-        {"picking_nothing_ends_a_policy", picking_nothing_ends_a_policy},
-        {"computing_for_ever_ends_a_policy", computing_for_ever_ends_a_policy},
-        {"blocking_ends_a_policy", blocking_ends_a_policy},
         {"states_end_with_their_engines", states_end_with_their_engines},
         {"shares_are_kept", shares_are_kept},
         {"pools_and_runs_go_to_engines", pools_and_runs_go_to_engines},

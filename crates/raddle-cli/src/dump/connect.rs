@@ -12,8 +12,8 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::Duration;
 
 use raddle_inspect::{
-    Header, Histogram, Layout, PROOF_BYTES, PROOF_NAME, PROOF_WANTED, PinPlaces, Pins, Request,
-    RequestKind, SocketName, Wire,
+    BlockingRecords, BlockingSites, Header, Histogram, Layout, PROOF_BYTES, PROOF_NAME,
+    PROOF_WANTED, Request, RequestKind, SocketName, Wire,
 };
 use rustix::net::sockopt::socket_peercred;
 
@@ -39,7 +39,7 @@ pub(crate) fn open(pid: u32, request: &Request) -> Result<(Vec<u8>, UnixStream),
     let _ = stream.write_all(&[&proof[..], request.as_bytes()].concat());
     let extra = match request.kind {
         RequestKind::STATS => {
-            2 * size_of::<Histogram>() + size_of::<Pins>() + size_of::<PinPlaces>()
+            2 * size_of::<Histogram>() + size_of::<BlockingRecords>() + size_of::<BlockingSites>()
         }
         RequestKind::LAYOUT | RequestKind::RECORD => size_of::<Layout>(),
         _ => 0,

@@ -4,14 +4,14 @@ mod stacks;
 mod waits;
 
 use raddle_inspect::{
-    CarrierRecord, Header, Histogram, NO_CARRIER, PinPlace, PinRecord, Snapshot, ThreadFlags,
-    ThreadRecord, WaitKind,
+    BlockingRecord, BlockingSite, CarrierRecord, Header, Histogram, NO_CARRIER, Snapshot,
+    ThreadFlags, ThreadRecord, WaitKind,
 };
 use serde::Serialize;
 use stacks::{OwnStack, Stack};
 use waits::{Deadlock, WaitsFor};
 
-use super::{Facts, Statistics, lines, pins};
+use super::{Facts, Statistics, blocking, lines};
 
 #[derive(Serialize)]
 pub(super) struct Document {
@@ -34,7 +34,7 @@ pub(super) struct Document {
     delay: Option<Percentiles>,
     longest_delay: Option<LongestDelay>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pinning: Option<Pinning>,
+    pinning: Option<Blocking>,
     carriers: Vec<Carrier>,
     threads: Vec<Thread>,
     /// All different stacks; absent if none were read.
@@ -84,19 +84,19 @@ struct Percentiles {
     p999_ns: Option<u64>,
 }
 
-/// Carriers that were replaced while they sat in the kernel: how often, and the latest.
+/// Carriers that were replaced while they blocked in the kernel: how often, and the latest.
 #[derive(Serialize)]
-struct Pinning {
-    /// True once the kernel reports at once that a carrier waits in it: from the first event on.
+struct Blocking {
+    /// True once the kernel reports at once that a carrier waits in it: from the first record on.
     alarms: bool,
     total: u64,
-    latest: Vec<Pin>,
-    /// The most frequent places, most frequent first.
-    places: Vec<Place>,
+    latest: Vec<Record>,
+    /// The most frequent sites, most frequent first.
+    places: Vec<Site>,
 }
 
 #[derive(Serialize)]
-struct Place {
+struct Site {
     count: u64,
     at_ns: u64,
     tid: u64,
@@ -106,7 +106,7 @@ struct Place {
 }
 
 #[derive(Serialize)]
-struct Pin {
+struct Record {
     at_ns: u64,
     tid: Option<u64>,
     /// The system call's number; `null` for a page fault, a stop, or when it isn't known.
@@ -162,7 +162,8 @@ struct Wait {
 
 #[derive(Serialize)]
 struct Counters {
-    active: u64,
+    #[serde(rename = "active")]
+    switches: u64,
     steal: u64,
     steal_fail: u64,
     preempt: u64,
@@ -172,7 +173,7 @@ struct Counters {
 impl Document {
     pub(super) fn new(facts: &Facts<'_>, snapshot: &Snapshot<'_>) -> Document {
         let (pid, statistics) = (facts.pid, facts.statistics.as_ref());
-        let sitting = |(tid, sitting): &(u32, pins::Sitting)| Sitting {
+        let sitting = |(tid, sitting): &(u32, blocking::BlockedThread)| Sitting {
             tid: *tid,
             reason: sitting.reason(),
             stack: sitting.frames.clone(),
@@ -197,7 +198,7 @@ impl Document {
                 tid: header.longest_delay.tid,
                 name: String::from_utf8_lossy(header.longest_delay.name_bytes()).into_owned(),
             }),
-            pinning: statistics.map(|statistics| Pinning::new(statistics, header)),
+            pinning: statistics.map(|statistics| Blocking::new(statistics, header)),
             carriers: snapshot
                 .carriers()
                 .map(|record| Carrier::new(&record))
@@ -226,31 +227,31 @@ fn shares(header: &Header) -> Vec<u8> {
     shares.filter(|percent| *percent != 0).collect()
 }
 
-impl Pinning {
-    fn new(statistics: &Statistics, header: &Header) -> Pinning {
-        let pin = |record: &PinRecord| Pin {
+impl Blocking {
+    fn new(statistics: &Statistics, header: &Header) -> Blocking {
+        let latest = |record: &BlockingRecord| Record {
             at_ns: record.at_ns,
             tid: (record.tid != 0).then_some(record.tid),
             call: (record.call >= 0).then_some(record.call),
-            reason: pins::reason(record),
-            place: pins::place(record, &statistics.places),
+            reason: blocking::reason(record),
+            place: blocking::site(record, &statistics.mappings),
         };
-        let frequent = |place: &&PinPlace| Place {
-            count: place.count,
-            at_ns: place.at_ns,
-            tid: place.tid,
-            reason: pins::reason(&PinRecord {
-                call: place.call,
-                ..PinRecord::default()
+        let frequent = |site: &&BlockingSite| Site {
+            count: site.count,
+            at_ns: site.at_ns,
+            tid: site.tid,
+            reason: blocking::reason(&BlockingRecord {
+                call: site.call,
+                ..BlockingRecord::default()
             }),
-            stack: pins::frames(place, &statistics.places),
+            stack: blocking::frames(site, &statistics.mappings),
         };
-        let by_count = pins::by_count(&statistics.frequent);
-        Pinning {
+        let by_count = blocking::by_count(&statistics.frequent);
+        Blocking {
             places: by_count.iter().map(frequent).collect(),
             alarms: lines::has_alarms(header),
-            total: statistics.pins.total,
-            latest: statistics.pins.latest().iter().map(pin).collect(),
+            total: statistics.blocking.total,
+            latest: statistics.blocking.latest().iter().map(latest).collect(),
         }
     }
 }
@@ -278,7 +279,7 @@ impl Carrier {
             queue_len: record.queue_len,
             wakeups: record.wakeups,
             counters: Counters {
-                active: record.active,
+                switches: record.switches,
                 steal: record.steal,
                 steal_fail: record.steal_fail,
                 preempt: record.preempt,
@@ -310,7 +311,7 @@ impl Thread {
             bound: record.flags.contains(ThreadFlags::BOUND),
             group: record.group,
             counters: Counters {
-                active: record.active,
+                switches: record.switches,
                 steal: record.steal,
                 steal_fail: record.steal_fail,
                 preempt: record.preempt,

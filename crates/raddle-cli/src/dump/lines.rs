@@ -9,7 +9,7 @@ use raddle_inspect::{
 };
 
 use super::stacks::{Taken, doing};
-use super::{Facts, Statistics, groups, pins};
+use super::{Facts, Statistics, blocking, groups};
 use crate::table::{Align, write_rows};
 
 /// Returns true if the kernel tells sysmon which carriers wait in it.
@@ -148,20 +148,24 @@ fn write_statistics(
         "sysmon looks, without perf events"
     };
     writeln!(out, "carriers that sit in the kernel: {noticed}")?;
-    let times = count(statistics.pins.total, "time");
+    let times = count(statistics.blocking.total, "time");
     writeln!(
         out,
         "carriers replaced while they sat in the kernel: {times}"
     )?;
-    let rows = pins::rows(&statistics.pins, &statistics.places, header.now_ns);
+    let rows = blocking::rows(&statistics.blocking, &statistics.mappings, header.now_ns);
     write_rows(&[Align::Left; 4], out, || rows.iter().cloned())?;
-    let frequent = pins::by_count(&statistics.frequent);
+    let frequent = blocking::by_count(&statistics.frequent);
     if !frequent.is_empty() {
         writeln!(out, "the most frequent places:")?;
     }
-    for place in frequent {
-        let headline = pins::headline(place, header.now_ns);
-        stack(&headline, &pins::frames(place, &statistics.places), out)?;
+    for site in frequent {
+        let headline = blocking::headline(site, header.now_ns);
+        stack(
+            &headline,
+            &blocking::frames(site, &statistics.mappings),
+            out,
+        )?;
     }
     Ok(())
 }
@@ -214,7 +218,7 @@ fn carrier(record: &CarrierRecord) -> Vec<String> {
         format!("wakeups={}", record.wakeups),
     ];
     cells.extend(counters([
-        record.active,
+        record.switches,
         record.steal,
         record.steal_fail,
         record.preempt,
@@ -252,7 +256,7 @@ fn thread(record: &ThreadRecord, now_ns: u64) -> Vec<String> {
         carrier,
     ];
     cells.extend(counters([
-        record.active,
+        record.switches,
         record.steal,
         record.steal_fail,
         record.preempt,
@@ -264,9 +268,9 @@ fn thread(record: &ThreadRecord, now_ns: u64) -> Vec<String> {
     cells
 }
 
-fn counters([active, steal, steal_fail, preempt, park]: [u64; 5]) -> [String; 5] {
+fn counters([switches, steal, steal_fail, preempt, park]: [u64; 5]) -> [String; 5] {
     [
-        format!("active={active}"),
+        format!("active={switches}"),
         format!("steal={steal}"),
         format!("steal_fail={steal_fail}"),
         format!("preempt={preempt}"),
@@ -406,7 +410,7 @@ mod tests {
             wait_kind: WaitKind::CONDVAR,
             wait_arg: 0x10,
             since_ns: 1_000,
-            active: 5,
+            switches: 5,
             park: 4,
             name: *b"io\x1b[2J\0\0\0\0\0\0\0\0\0\0",
             ..ThreadRecord::default()

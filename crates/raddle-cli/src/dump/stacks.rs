@@ -174,7 +174,7 @@ impl Subject {
             if sources == Sources::All {
                 locks::add_managed_edges(target, &mut edges);
             }
-            let count = |it: &Captured| (it.record.tid, it.record.active);
+            let count = |it: &Captured| (it.record.tid, it.record.switches);
             let waits = Waits {
                 switches: stacks.threads.iter().map(count).collect(),
                 edges,

@@ -78,14 +78,14 @@ pub(super) fn name(file: &Path, offset: u64) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dump::pins::Places;
+    use crate::dump::mappings::Mappings;
 
     #[test]
     fn a_function_of_libc_is_found_by_its_address() {
-        let places = Places::of(std::process::id());
+        let mappings = Mappings::of(std::process::id());
         // SAFETY: a name that libc has.
         let read = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"read".as_ptr()) };
-        let place = places.find(read as u64 + 4).unwrap();
+        let place = mappings.find(read as u64 + 4).unwrap();
         assert!(place.starts_with("libc.so.6+0x"), "{place}");
         assert!(place.ends_with("read+0x4)"), "{place}");
     }

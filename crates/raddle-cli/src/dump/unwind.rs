@@ -15,7 +15,7 @@ use gimli::{
     StoreOnHeap, UnwindContext, UnwindSection,
 };
 
-use super::pins::Places;
+use super::mappings::Mappings;
 
 /// The most frames that are looked for.
 const FRAMES: usize = 64;
@@ -55,7 +55,7 @@ pub(super) struct Frame {
 }
 
 /// Returns the frames, from the inside out; the first is at `address`.
-pub(super) fn frames(address: u64, stack: &Stack, places: &Places) -> Vec<Frame> {
+pub(super) fn frames(address: u64, stack: &Stack, mappings: &Mappings) -> Vec<Frame> {
     let mut registers = [None; REGISTERS];
     registers[RSP] = Some(stack.pointer);
     registers[RETURN] = Some(address);
@@ -65,10 +65,10 @@ pub(super) fn frames(address: u64, stack: &Stack, places: &Places) -> Vec<Frame>
     }];
     let mut guessed = false;
     while frames.len() < FRAMES {
-        let next = match step(&registers, frames.len() > 1, stack, places) {
+        let next = match step(&registers, frames.len() > 1, stack, mappings) {
             Step::Known(next) => *next,
             Step::Outermost => break,
-            Step::Unknown => match guess(&registers, stack, places) {
+            Step::Unknown => match guess(&registers, stack, mappings) {
                 Some(next) => {
                     guessed = true;
                     next
@@ -82,7 +82,7 @@ pub(super) fn frames(address: u64, stack: &Stack, places: &Places) -> Vec<Frame>
         let Some(address) = next[RETURN].filter(|&address| address != 0 && to > from) else {
             break;
         };
-        if !places.is_code(address - 1) {
+        if !mappings.is_code(address - 1) {
             break;
         }
         frames.push(Frame { address, guessed });
@@ -101,13 +101,13 @@ enum Step {
 }
 
 /// Computes the registers of the caller by the tables.
-fn step(registers: &Registers, is_caller: bool, stack: &Stack, places: &Places) -> Step {
+fn step(registers: &Registers, is_caller: bool, stack: &Stack, mappings: &Mappings) -> Step {
     let Some(address) = registers[RETURN] else {
         return Step::Unknown;
     };
     // A call may be a function's last instruction: it returns to the next function.
     let within = address - u64::from(is_caller);
-    let Some((file, within)) = places.tables(within) else {
+    let Some((file, within)) = mappings.tables(within) else {
         return Step::Unknown;
     };
     let mut section = EhFrame::new(&file.bytes, LittleEndian);
@@ -151,12 +151,12 @@ fn step(registers: &Registers, is_caller: bool, stack: &Stack, places: &Places) 
 
 /// Guesses the caller: the nearest word on the stack that a call can have left. A frame pointer
 /// that was saved before it, and points further up, becomes known, too.
-fn guess(registers: &Registers, stack: &Stack, places: &Places) -> Option<Registers> {
+fn guess(registers: &Registers, stack: &Stack, mappings: &Mappings) -> Option<Registers> {
     let from = registers[RSP]?.next_multiple_of(8);
     let mut slots = (from..from.saturating_add(GUESS)).step_by(8);
     let (at, address) = slots.find_map(|at| {
         let address = stack.word(at)?;
-        places.follows_call(address).then_some((at, address))
+        mappings.follows_call(address).then_some((at, address))
     })?;
     let saved = at.checked_sub(8).filter(|&below| below >= from);
     let saved = saved.and_then(|below| stack.word(below));
@@ -168,9 +168,9 @@ fn guess(registers: &Registers, stack: &Stack, places: &Places) -> Option<Regist
 }
 
 /// Formats the frames, one line each.
-pub(super) fn lines(frames: &[Frame], places: &Places) -> Vec<String> {
+pub(super) fn lines(frames: &[Frame], mappings: &Mappings) -> Vec<String> {
     let line = |(number, frame): (usize, &Frame)| {
-        let text = places.name_frame(frame.address, number != 0);
+        let text = mappings.name_frame(frame.address, number != 0);
         if frame.guessed {
             format!("{text}, guessed")
         } else {
@@ -183,7 +183,7 @@ pub(super) fn lines(frames: &[Frame], places: &Places) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dump::pins::Sitting;
+    use crate::dump::blocking::BlockedThread;
     use std::io::Read;
     use std::sync::mpsc::channel;
     use std::time::{Duration, Instant};
@@ -207,7 +207,7 @@ mod tests {
         let pid = std::process::id();
         let started = Instant::now();
         let frames = loop {
-            let sitting = Sitting::of(pid, tid, &Places::of(pid));
+            let sitting = BlockedThread::of(pid, tid, &Mappings::of(pid));
             let reads = sitting.filter(|it| i64::from(libc::SYS_read as i32) == it.call);
             if let Some(reads) = reads {
                 break reads.frames;
@@ -230,7 +230,7 @@ mod tests {
             pointer: 0x1000,
             words: vec![0, 1, 2, u64::MAX],
         };
-        let found = frames(0x10, &stack, &Places::of(std::process::id()));
+        let found = frames(0x10, &stack, &Mappings::of(std::process::id()));
         let only = Frame {
             address: 0x10,
             guessed: false,

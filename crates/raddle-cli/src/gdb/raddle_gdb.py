@@ -33,7 +33,7 @@ OFFSETS = (
     "switches steal preempt park carrier bound save_area engine group name reserved"
 ).split()
 CARRIER_OFFSETS = (
-    "current state handed_off active steal steal_fail preempt park events reserved"
+    "current state handed_off switches steal steal_fail preempt park events reserved"
 ).split()
 LAYOUT = struct.Struct("<8sII%dQ%dI%dI" % (len(WORDS), len(OFFSETS), len(CARRIER_OFFSETS)))
 WAITS = (

@@ -35,7 +35,7 @@ pub(super) fn carrier_record(carrier: &Carrier) -> CarrierRecord {
         kernel_tid: carrier.kernel_tid.load(Ordering::Relaxed),
         state,
         current_tid: carrier.thread_or_none().map_or(0, Thread::tid),
-        active: count(&carrier.switches),
+        switches: count(&carrier.switches),
         steal: count(&carrier.steal),
         steal_fail: count(&carrier.steal_fail),
         preempt: count(&carrier.preempt),
@@ -91,7 +91,7 @@ pub(super) fn thread_record(thread: &Thread) -> ThreadRecord {
         } else {
             0
         },
-        active: count(&thread.switches),
+        switches: count(&thread.switches),
         steal: count(&thread.steal),
         preempt: count(&thread.preempt),
         park: count(&thread.park),

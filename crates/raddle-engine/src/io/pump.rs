@@ -1,26 +1,25 @@
 //! The event pump: one epoll for every descriptor that a green thread waits on.
 //!
-//! Each descriptor is registered once, edge-triggered, for both directions; a wait costs no
-//! `epoll_ctl`. A *descriptor entry* has a sequence number that every event raises. The protocol of
-//! a blocking call:
+//! Each descriptor is registered once, edge-triggered, for both directions, so a wait costs no
+//! `epoll_ctl`. A descriptor's *entry* has a sequence number that every event raises. The protocol
+//! of a blocking call:
 //!
 //! 1. Read the entry's sequence number.
 //! 2. Try the call without blocking. If it succeeds, done.
 //! 3. Link a wait node under the entry's lock if the sequence number is still the same, else go to
 //!    1. (Registering for the first time makes the kernel report the present state as an event.)
-//! 4. Park. Events wake all nodes that they concern; go to 1.
+//! 4. Park. An event wakes the nodes that wait for it; go to 1.
 //!
-//! No wake-up is lost: an edge after step 1's read raises the number, an edge before it is seen by
-//! step 2's try. Edges that no thread waits for stay in the epoll until the next look; they cost
-//! one fruitless try.
+//! No wake-up is lost. An edge after step 1 raises the number, which step 3 sees. An edge before
+//! step 1 is seen by the try of step 2. An edge that no thread waits for stays in the epoll until
+//! the next look, and costs one fruitless try.
 //!
-//! What is known of one descriptor, and when a read may wait without a try, is in [`entry`]; what
-//! makes up for registrations that vanished is in [`sweep`]; how long a socket's limits let a call
-//! wait is in [`limits`].
+//! [`entry`] has what is known of one descriptor, and when a read may wait without a try. [`sweep`]
+//! makes up for registrations that vanished. [`limits`] has the time limits of sockets.
 //!
-//! A call keeps its file: if the program closes a number on which a call waits, the file gets
+//! A call keeps its file. If the program closes a number on which a call waits, the file gets
 //! another number, near the top, for that call alone ([`Thread::take_closed_file`]). A thread that
-//! waits for several descriptors tries again where the number means something else.
+//! waits for several descriptors tries again, and the closed number may mean another file by then.
 //!
 //! The pump's own descriptors sit near the top of the descriptor range, where programs don't look,
 //! and [`Pump::owns`] hides them from `close`.
@@ -62,18 +61,18 @@ const HUP: u32 = 0x10;
 pub const RDHUP: u32 = 0x2000;
 const EDGE: u32 = 1 << 31;
 const ALL: u32 = IN | PRI | OUT | RDHUP | EDGE;
-/// Marks a wait for one descriptor. Never reported.
+/// The event bit that marks a wait for one descriptor. epoll never reports it.
 const WAITS_FOR_ONE: u32 = 1 << 30;
-/// Marks the pump's own eventfd.
+/// The `data` of the pump's own eventfd.
 const KICK: u64 = u64::MAX;
-/// Marks the eventfd of direct reads.
+/// The `data` of the eventfd of direct reads.
 const DIRECT: u64 = u64::MAX - 1;
 /// `EPOLL_CTL_ADD`.
 const ADD: usize = nr::EPOLL_CTL_ADD as usize;
 /// `EPOLL_CTL_MOD`: arms the edge anew.
 const CHANGE: usize = 3;
 
-/// One descriptor of a wait on several.
+/// One descriptor of a wait for several.
 pub struct FdWait {
     pub node: WaitNode,
     pub fd: u32,
@@ -82,7 +81,7 @@ pub struct FdWait {
 }
 
 impl FdWait {
-    /// A wait that isn't linked yet.
+    /// Returns a wait that isn't linked yet.
     pub fn new(fd: u32, events: u32) -> Self {
         Self {
             node: WaitNode::new(),
@@ -115,21 +114,22 @@ impl Pump {
         Ok(())
     }
 
-    /// In the child of a fork: the descriptors are closed, or the parent's.
+    /// Forgets the pump's descriptors, in the child of a fork: there they are closed, or the
+    /// parent's.
     pub(crate) fn forget_descriptors(&self) {
         for own in [&self.epoll, &self.kick, &self.direct] {
             own.set(-1);
         }
     }
 
-    /// Gives up the descriptors.
+    /// Closes the pump's descriptors.
     pub(crate) fn close(&self) {
         self.epoll.close();
         self.kick.close();
         self.direct.close();
     }
 
-    /// In the child of a fork: forgets all waits.
+    /// Forgets all waits, in the child of a fork.
     pub(crate) fn reset(&self) {
         let Self {
             waiters,
@@ -158,13 +158,13 @@ impl Pump {
         fd as i32 >= 0 && self.own_descriptors().contains(&(fd as i32))
     }
 
-    /// The descriptor's row; `None` beyond the table, or without memory.
+    /// Returns the descriptor's entry; `None` beyond the table, or without memory.
     #[inline(always)]
     pub fn entry(&self, fd: u32) -> Option<&Entry> {
         PROCESS.pump_rows.make(fd as usize).ok()
     }
 
-    /// The descriptor's row, if it may hold anything.
+    /// Returns the descriptor's entry, if its part of the table exists.
     #[inline(always)]
     fn known(&self, fd: u32) -> Option<&Entry> {
         PROCESS.pump_rows.get(fd as usize)
@@ -190,7 +190,7 @@ impl Pump {
         }
     }
 
-    /// Says what a new descriptor is, and of which thread.
+    /// Notes the kind of a new descriptor, and the thread that made it.
     pub fn mark(&self, fd: u32, kind: Kind, tid: u32) {
         if let Some(entry) = self.entry(fd) {
             self.high.fetch_max(fd as usize + 1, Ordering::Relaxed);
@@ -199,7 +199,8 @@ impl Pump {
         }
     }
 
-    /// The next wait for a descriptor is told its present state, as if it were the first.
+    /// Makes the next wait for a descriptor see its present state as an event, as the first wait
+    /// does.
     pub fn rearm(&self, fd: u32) {
         if let Some(entry) = self.known(fd) {
             entry.epoch.store(0, Ordering::Relaxed);
@@ -238,7 +239,8 @@ impl Pump {
         if linked != Ok(true) && thread.task.claim(Wake::Retry) {
             return linked.map(|_| Wake::Retry);
         }
-        // Linked; or a signal has claimed the thread and pushed it, so that it must park.
+        // The node is linked, or a signal has claimed the thread and pushed it: it must park in
+        // both cases.
         let outcome = self.park_until(deadline_ns);
         if outcome != Wake::Woken {
             // SAFETY: the node is in this entry's list or in none.
@@ -274,8 +276,8 @@ impl Pump {
                 }
             }
         }
-        // Claimed by itself, the thread isn't pushed and doesn't park. Claimed by an event
-        // meanwhile, it was pushed and must park to be popped.
+        // A thread that has claimed its own wait isn't pushed, and doesn't park. One that an event
+        // has claimed meanwhile was pushed, and must park so that a carrier can pop it.
         let parks = thread.task.is_waiting() || thread.task.outcome() != Wake::Retry;
         let outcome = if parks {
             self.park_until(deadline_ns)
@@ -291,7 +293,7 @@ impl Pump {
         verdict.map(|()| outcome)
     }
 
-    /// A thread waits for what comes through the pump, until [`Pump::end_wait`].
+    /// Counts a thread that waits for the pump, until [`Pump::end_wait`].
     #[inline(always)]
     pub(crate) fn begin_wait(&self) {
         self.waiters.fetch_add(1, Ordering::Relaxed);
@@ -303,8 +305,9 @@ impl Pump {
         self.waiters.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// The running thread waits for something else about the file behind a number, until
-    /// [`Pump::let_go`]. It is woken if the program closes the number, and has kept the file then.
+    /// Links the running thread, which waits for something else about the file behind a number,
+    /// until [`Pump::let_go`]. If the program closes the number, the thread is woken, and has kept
+    /// the file.
     pub(crate) fn hold(&self, entry: &Entry, fd: u32) {
         self.high.fetch_max(fd as usize + 1, Ordering::Relaxed);
         let thread = Carrier::current().thread();
@@ -392,8 +395,8 @@ impl Pump {
         })
     }
 
-    /// The pump's own descriptors, -1 for none: the epoll, and the eventfds of kicks and of direct
-    /// reads.
+    /// Returns the pump's own descriptors: the epoll, and the eventfds of kicks and of direct
+    /// reads; -1 for none.
     pub fn own_descriptors(&self) -> [i32; 3] {
         [self.epoll.get(), self.kick.get(), self.direct.get()]
     }
@@ -415,8 +418,8 @@ impl Pump {
         self.dispatch(&events, count)
     }
 
-    /// Says that the caller is about to sleep in [`Pump::wait_until`]; the caller must then look
-    /// again.
+    /// Announces that the caller is about to sleep in [`Pump::wait_until`]. The caller must look
+    /// for work once more after that.
     pub(crate) fn announce_sleep(&self) {
         self.asleep.make();
     }
@@ -475,8 +478,9 @@ impl Pump {
         self.dispatch(&events, count)
     }
 
-    /// Only the poller takes a kick. It is level-triggered: a carrier that looks at the pump
-    /// between the kick and the poller's sleep sees it too, and must not take it.
+    /// Takes a kick, if there is one among the events. Only the poller calls this. A kick is
+    /// level-triggered: a carrier that looks at the pump between the kick and the poller's sleep
+    /// sees the kick, too, and must leave it.
     fn take_kick(&self, events: &[EpollEvent; BATCH], count: isize) {
         let kicked = |event: &EpollEvent| { event.data } == KICK;
         if events.iter().take(count.max(0) as usize).any(kicked) {
@@ -487,7 +491,7 @@ impl Pump {
         }
     }
 
-    /// Wakes the poller if it sleeps or is about to. Returns true if there was one to wake.
+    /// Wakes the poller, if there is one that sleeps or is about to. Returns true if there was.
     pub fn kick(&self) -> bool {
         if !self.asleep.take() {
             return false;
@@ -527,8 +531,7 @@ impl Pump {
     }
 }
 
-/// The number is about to be closed: each call that waits on it goes on with another number of its
-/// own.
+/// Gives each call that waits on a number, which is about to be closed, another number of its own.
 #[cold]
 fn keep_for_waiters(entry: &Entry, fd: u32) {
     let woken = TaskList::new();

@@ -1,36 +1,37 @@
 //! Block events: the kernel tells sysmon at once that a carrier waits in the kernel.
 //!
-//! Nouns: a *perf event* of a carrier's kernel thread makes the kernel write a record whenever it
-//! takes that thread off its CPU, or puts it back, into a *ring* that is mapped here, and wake the
-//! thread that polls the event's descriptor. A block event is *armed* if its ring has room for one
-//! such record and *silent* if it has none: then the kernel drops the record and wakes no thread.
+//! Nouns: a *perf event* belongs to a carrier's kernel thread. Whenever the kernel takes that
+//! thread off its CPU, or puts it back, it writes a record into a *ring* that is mapped here, and
+//! wakes the thread that polls the event's descriptor. A block event is *armed* if its ring has
+//! room for one such record, and *silent* if it has none: then the kernel drops the record and
+//! wakes no thread.
 //!
 //! Room is made and taken by a plain store to the ring's tail, so neither costs a call:
 //!
-//! 1. Sysmon has found a carrier that waited in the kernel while others wanted to run; or carriers
-//!    have run for a while and hardly slept ([`Sleeps`]). From then on it opens the events of
-//!    carriers that run, and arms them: an event costs each sleep of its carrier some hundred
-//!    nanoseconds. Carriers that sleep often lose their block events again, for as long as none of
-//!    them has waited in others' way. The very first event on a machine takes the kernel some ten
-//!    milliseconds to make. A kernel thread makes that, ends, and leaves it to sysmon.
-//! 2. A carrier silences its block event before it sleeps for want of work. It arms it after, and
-//!    now and then while it switches, if the [`Budget`] that sysmon keeps allows it.
-//! 3. A carrier leaves its CPU while it runs a thread: one record, and sysmon looks. The block
-//!    event *rang*. The record of the return finds no room.
+//! 1. Sysmon finds a carrier that waited in the kernel while others wanted to run; or carriers have
+//!    run for a while and hardly slept ([`Sleeps`]). From then on sysmon opens the events of
+//!    carriers that run, and arms them. An event costs each sleep of its carrier some hundred
+//!    nanoseconds, so carriers that sleep often lose their events again, unless one of them has
+//!    waited in others' way. The kernel takes some ten milliseconds to make the first event on a
+//!    machine: a kernel thread of its own makes that event, leaves it to sysmon and ends.
+//! 2. A carrier silences its block event before it sleeps for want of work. It arms the event after
+//!    the sleep, and now and then while it switches, if the [`Budget`] that sysmon keeps allows it.
+//! 3. A carrier leaves its CPU while it runs a thread. The kernel writes one record, and sysmon
+//!    looks. The record of the carrier's return finds no room.
 //! 4. Sysmon reads whether the kernel took the CPU away or the thread waits, and from its CPU time
 //!    whether it still waits. Sysmon also arms the block events of carriers that compute without
 //!    switching.
 //!
-//! Block events only hasten sysmon's looks. All that carriers and sysmon race for is whether there
-//! is room: a block event that is missed leaves the carrier to the next look, one too many costs a
-//! look.
+//! Block events only hasten sysmon's looks. Carriers and sysmon race for the room in the ring and
+//! for nothing else: a block event that is missed leaves the carrier to the next look, and one too
+//! many costs a look.
 //!
-//! The descriptors are in sysmon's own table, where the program never sees them and a fork leaves
-//! them behind. The rings aren't in the child of a fork either, and the table that says where they
-//! are is wiped there by the kernel, whichever thread forked.
+//! The descriptors are in sysmon's own table, where the program never sees them, and which a fork
+//! doesn't copy. The rings aren't in the child of a fork either. The kernel wipes the table with
+//! the rings' addresses there, whichever thread forked.
 //!
-//! Without permission (`perf_event_paranoid`, 3 on some systems) there are no block events; nor
-//! where the process has a seccomp filter, which may kill a thread that only asks.
+//! There are no block events without permission (`perf_event_paranoid`, 3 on some systems), nor in
+//! a process with a seccomp filter, which may kill a thread for the question.
 
 use crate::kernel_threads::{kthread, roster};
 use crate::state::carrier::{Carrier, PREEMPT};
@@ -42,17 +43,17 @@ use raddle_sched::block_event::{Advice, Budget, Sleeps};
 use raddle_sys::abi::PerfEventAttr;
 use raddle_sys::{err, errno, is_err, mem, nr, sys};
 
-/// The most block events; more carriers have none.
+/// The most block events. Carriers beyond this number have none.
 pub(crate) const MOST: usize = 64;
 
 /// Bytes of a ring's data.
 const DATA: u64 = 4096;
 /// Bytes of a record: nothing but a header.
 const RECORD: u64 = 8;
-/// Room for one record and, before it, what says that others were dropped (PERF_RECORD_LOST).
+/// Room for one record and, before it, the record that others were dropped (PERF_RECORD_LOST).
 const ROOM: u64 = 24 + RECORD;
 
-/// What the kernel maps: `struct perf_event_mmap_page`, and the data behind it.
+/// An event's ring as the kernel maps it: `struct perf_event_mmap_page`, and the data behind it.
 #[repr(C)]
 struct Ring {
     about: [u64; 128],
@@ -67,7 +68,8 @@ struct Ring {
 const _: () = assert!(size_of::<Ring>() == 2 * mem::PAGE_SIZE);
 
 impl Ring {
-    /// The kernel's own measure of what is free: one byte less than what isn't written.
+    /// Returns the free bytes as the kernel counts them: one less than the bytes that aren't
+    /// written.
     fn room(&self) -> u64 {
         let (head, tail) = (self.head.load(Ordering::Relaxed), &self.tail);
         tail.load(Ordering::Relaxed)
@@ -98,7 +100,7 @@ impl Ring {
     }
 }
 
-/// Zero without a block event.
+/// A carrier's block event, as the carrier uses it; zero without one.
 struct Entry {
     ring: AtomicPtr<Ring>,
     /// The carrier may arm the block event from this time on. Written by sysmon.
@@ -113,7 +115,7 @@ impl BlockEvents {
         self.permitted.load(Ordering::Relaxed) != 0
     }
 
-    /// Returns true if carriers get them.
+    /// Returns true if carriers get block events now.
     fn are_ready(&self) -> bool {
         self.are_permitted() && self.ready.load(Ordering::Acquire) != 0
     }
@@ -141,7 +143,7 @@ impl BlockEvents {
         Some((entry, ring?))
     }
 
-    /// Puts ordinary memory where rings are: a carrier may be about to write to its own.
+    /// Puts ordinary memory in place of the rings: a carrier may be about to write to its ring.
     fn forget_rings(&self) {
         const PRIVATE_ANONYMOUS_FIXED_NORESERVE: usize = 0x4032;
         for id in 0..ENTRIES {
@@ -186,7 +188,7 @@ impl BlockEvents {
     }
 }
 
-/// The carrier, which calls this, is about to sleep for want of work.
+/// Silences the block event of the calling carrier, which is about to sleep for want of work.
 #[inline]
 pub(crate) fn silence(carrier: &Carrier) {
     if let Some((_, ring)) = PROCESS.block_events.find(carrier) {
@@ -194,7 +196,8 @@ pub(crate) fn silence(carrier: &Carrier) {
     }
 }
 
-/// The carrier, which calls this, runs and has just read the clock.
+/// Arms the block event of the calling carrier, which runs and has just read the clock, if the
+/// budget allows it.
 #[inline]
 pub(crate) fn arm(carrier: &Carrier) {
     if let Some((entry, ring)) = PROCESS.block_events.find(carrier)
@@ -210,9 +213,9 @@ pub(crate) fn is_armed(carrier: &Carrier) -> bool {
     ring.is_some_and(|(_, ring)| ring.is_armed())
 }
 
-/// The carrier, which calls this, ends its kernel thread: the next kernel thread of this carrier
-/// has no block event yet. The ring stays for sysmon, which unmaps it when the kernel says that the
-/// thread is gone. Under the slots' lock.
+/// Forgets the block event of the calling carrier, which ends its kernel thread: the carrier's next
+/// kernel thread has no event yet. The ring stays for sysmon, which unmaps it once the kernel
+/// reports that the thread is gone. Under the slots' lock.
 pub(crate) fn forget(carrier: &Carrier) {
     let ends = carrier.ends.load(Ordering::Relaxed);
     carrier.ends.store(ends.wrapping_add(1), Ordering::Release);
@@ -223,18 +226,18 @@ pub(crate) fn forget(carrier: &Carrier) {
     }
 }
 
-/// Sysmon's part.
+/// The block events of all carriers, as sysmon watches them.
 pub(crate) struct Watcher {
     watches: [Watch; MOST],
-    /// The first so many watches may have an event.
+    /// The number of watches, from the first on, that may have an event.
     count: usize,
     /// The end of sysmon's planned sleep.
     asleep_until_ns: u64,
-    /// A carrier has waited in the kernel, in others' way.
+    /// True once a carrier has waited in the kernel, in others' way.
     proven: bool,
-    /// The first event was asked for.
+    /// True once the machine's first event was asked for.
     begun: bool,
-    /// Carriers slept too often.
+    /// True if carriers slept too often for block events.
     given_up: bool,
     sleeps: Sleeps,
 }
@@ -245,19 +248,20 @@ struct Watch {
     event: i32,
     /// The event's ring; only sysmon unmaps it.
     ring: *const Ring,
-    /// How many of the carrier's kernel threads had ended when the event was opened.
+    /// The number of the carrier's kernel threads that had ended when the event was opened.
     ends: u32,
     /// The ring's head when it was looked at last.
     head: u64,
     /// The carrier's CPU time at the last look.
     cpu_ns: u64,
-    /// The block event fired, and the carrier hasn't used its CPU since.
+    /// True if the block event fired, and the carrier hasn't used its CPU since.
     waits: bool,
     budget: Budget,
 }
 
 impl Watcher {
-    /// `own_table` is true if the calling thread, sysmon, has a table of descriptors to itself.
+    /// Makes a watcher without events. `own_table` is true if sysmon, which calls this, has a table
+    /// of descriptors to itself.
     pub(crate) fn new(own_table: bool) -> Self {
         let permitted = own_table && is_permitted() && PROCESS.block_events.make_table();
         PROCESS.block_events.permit(permitted);
@@ -281,12 +285,13 @@ impl Watcher {
         }
     }
 
-    /// The descriptors to poll for block events; -1 for none.
+    /// Returns the descriptors to poll for block events; -1 for a carrier without one.
     pub(crate) fn events(&self) -> impl Iterator<Item = i32> {
         self.watches[..self.count].iter().map(|watch| watch.event)
     }
 
-    /// Once: sysmon has found a carrier that waits in the kernel, in others' way.
+    /// Notes that sysmon has found a carrier that waits in the kernel, in others' way: carriers get
+    /// block events from then on.
     pub(crate) fn prove(&mut self) {
         self.proven = true;
         for watch in &mut self.watches {
@@ -304,7 +309,7 @@ impl Watcher {
         }
     }
 
-    /// Carriers run: opens or closes their block events, before any has waited in the kernel.
+    /// Opens or closes the block events of carriers that run, before any has waited in the kernel.
     pub(crate) fn follow(&mut self, now_ns: u64) {
         if self.proven || self.given_up || !PROCESS.block_events.are_permitted() {
             return;
@@ -324,7 +329,8 @@ impl Watcher {
         !self.begun && !self.given_up
     }
 
-    /// Closes all events. What carriers may still write to is ordinary memory from then on.
+    /// Closes all events. Carriers may still write to rings: these are ordinary memory from then
+    /// on.
     #[cold]
     fn give_up(&mut self) {
         self.given_up = true;
@@ -340,13 +346,13 @@ impl Watcher {
         }
     }
 
-    /// Sysmon is about to sleep until `ns`. A block event after `ns` doesn't count against the
-    /// budget: without block events, sysmon would look then as well.
+    /// Notes that sysmon is about to sleep until `ns`. A block event after `ns` doesn't count
+    /// against the budget, since sysmon would look then without block events, too.
     pub(crate) fn sleeps_until(&mut self, ns: u64) {
         self.asleep_until_ns = ns;
     }
 
-    /// The event at this place has failed: the kernel thread is gone.
+    /// Closes the `at`th event, which has failed: the kernel thread is gone.
     pub(crate) fn failed(&mut self, at: usize) {
         let watch = &mut self.watches[at];
         // SAFETY: a descriptor of this kernel thread's own, and a ring that no carrier uses: the
@@ -397,7 +403,7 @@ impl Watcher {
         watch.waits
     }
 
-    /// A thread runs sooner because of this carrier's block event.
+    /// Notes that a thread runs sooner because of this carrier's block event.
     pub(crate) fn helped(&mut self, at: usize, carrier: &Carrier) {
         let budget = &mut self.watches[at].budget;
         budget.helped();
@@ -432,7 +438,8 @@ impl Watcher {
     }
 }
 
-/// Makes the first event, of itself; in sysmon's table of descriptors, which keeps it.
+/// Opens the machine's first event, of the calling kernel thread, in sysmon's table of descriptors,
+/// which keeps it. The thread then ends.
 extern "C" fn open_first(_: usize, stack: *mut u8) -> ! {
     // SAFETY: this thread is no carrier; of all signals it takes the one for what every kernel
     // thread must do.
@@ -458,14 +465,15 @@ const NO_GROUP: usize = usize::MAX;
 /// PROT_READ | PROT_WRITE.
 const READ_WRITE: usize = 3;
 
-/// Returns true if the kernel allows such an event: the kernel refuses the group only.
+/// Returns true if the kernel allows such an event: of a call with a bad group, it refuses nothing
+/// but the group.
 fn is_permitted() -> bool {
     const NO_DESCRIPTOR: usize = i32::MAX as usize;
     let answer = open_event(roster::own_tid(), NO_DESCRIPTOR);
     answer == err(errno::EBADF)
 }
 
-/// A descriptor, or a negated errno.
+/// Opens an event. Returns its descriptor, or a negated errno.
 fn open_event(tid: u32, group: usize) -> isize {
     const CLOEXEC: usize = 8;
     const ANY_CPU: usize = usize::MAX;
@@ -486,7 +494,7 @@ fn open_event(tid: u32, group: usize) -> isize {
     opened.flatten().unwrap_or(err(errno::EPERM))
 }
 
-/// The event of a kernel thread, and its ring.
+/// Opens the event of a kernel thread. Returns its descriptor and its ring.
 fn open(tid: u32) -> Option<(i32, *mut Ring)> {
     const SHARED: usize = nr::MAP_SHARED as usize;
     let event = open_event(tid, NO_GROUP);

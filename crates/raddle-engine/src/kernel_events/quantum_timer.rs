@@ -245,7 +245,7 @@ pub(crate) fn rest_ns(carrier: &Carrier, quantum_ns: u64, is_prompt: bool) -> u6
 
 /// Returns true if all that decides about turns on this carrier is the quantum.
 fn is_ruled_by_quanta(carrier: &Carrier) -> bool {
-    !carrier.engine().has_one_queue() && !carrier.is_leased() && !carrier.is_bound()
+    !carrier.engine().has_one_queue() && !carrier.runs_for_scheduler() && !carrier.is_bound()
 }
 
 /// The quanta that quantum timers serve: shorter ones are so costly by any means that sysmon, which

@@ -1,30 +1,31 @@
 //! How many carriers of an engine may be active, and where more of them come from.
 //!
-//! A carrier is *active* unless it is spare. An engine's *limit* is what was asked for, plus the
-//! carriers that are blocked in the kernel: another may run in their place (`docs/scheduler.md`);
-//! plus, for the default engine, the *extra* ones while other processes want the CPUs
-//! ([`crate::scheduling::contention`]).
+//! A carrier is *active* unless it is spare. An engine's *limit* is the sum of three numbers: the
+//! carriers that were asked for; the carriers that are blocked in the kernel, since another may run
+//! in place of each (`docs/scheduler.md`); and, for the default engine, the *extra* carriers while
+//! other processes want the CPUs ([`crate::scheduling::contention`]).
 //!
-//! Carriers live in *slots* of a table: type-stable memory, like that of threads. One that ends
-//! gives its slot back, so a stale reference to a carrier names a live one or none, and may wake or
-//! poke it in vain.
+//! Carriers live in *slots* of a table: type-stable memory, like that of threads. A carrier that
+//! ends gives its slot back. So a stale reference to a carrier names another carrier or a free
+//! slot; waking that one, or sending it a signal, is harmless.
 //!
-//! *Spare* carriers of the default engine that weren't needed for [`SPARE_NS`] end, except
-//! [`SPARES_KEPT`] of them: with their kernel threads, stacks and block events. To end:
+//! A *spare* carrier of the default engine ends if it wasn't needed for [`SPARE_NS`] and
+//! [`SPARES_KEPT`] others stay. Its kernel thread, stacks and block event end with it. To end:
 //!
-//! 1. The carrier's sleep in the set of spare ones times out. Under the lock of the slots it sees
-//!    that there are enough others, and takes itself out of the set. If it isn't in the set, a
-//!    waker has taken it and wants it to run. Only one can take it from the set: either it ends, or
-//!    it is woken.
-//! 2. It leaves the roster, blocks all signals, and routes those that came until then.
-//! 3. It stays in the process's list, *ended*, so that a walk through the list without a lock
-//!    misses no carrier, and enters a list of ended ones, from where the next spare
+//! 1. The carrier's sleep in the set of spare carriers times out. Under the lock of the slots the
+//!    carrier sees that there are enough others, and takes itself out of the set. If it isn't in
+//!    the set, a waker has taken it out and wants it to run. Only one of the two can take it out:
+//!    the carrier either ends or is woken.
+//! 2. The carrier leaves the roster, blocks all signals, and routes those that came until then.
+//! 3. The carrier stays in the process's list, *ended*, so that a walk through the list without a
+//!    lock misses no carrier. It also enters a list of ended carriers, from which the next spare
 //!    carrier is made.
 //!
 //! The order of these steps is that of [`raddle_sched::count::carriers`].
 //!
-//! No work waits in vain for one that ends: a thread that finds none in the set makes one, or, if
-//! it is sysmon, leaves that to the next carrier that runs; and [`SPARES_KEPT`] stay.
+//! No work waits in vain for a carrier that ends, because [`SPARES_KEPT`] carriers stay. A carrier
+//! that finds the set empty makes a spare carrier; sysmon leaves that to the next carrier that
+//! runs.
 
 use crate::kernel_events::block_events;
 use crate::kernel_threads::kthread;
@@ -47,14 +48,14 @@ unsafe impl Zeroed for Carrier {}
 
 /// A spare carrier that isn't needed for this long ends.
 const SPARE_NS: u64 = 5_000_000_000;
-/// So many spare carriers stay.
+/// The number of spare carriers that don't end.
 const SPARES_KEPT: usize = 4;
 
 impl Process {
-    /// The carrier with this id.
+    /// Returns the carrier with this id.
     ///
     /// # Safety
-    /// There must be, or have been, one.
+    /// A carrier with this id must exist, or have existed.
     pub(crate) unsafe fn by_id<'a>(&self, id: usize) -> &'a Carrier {
         // SAFETY: the caller's promise: the slot's chunk is mapped.
         unsafe { self.memory.get(id).unwrap_unchecked() }
@@ -65,13 +66,14 @@ impl Process {
         unsafe { self.by_id(id) }
     }
 
-    /// All slots that were ever in use, those of bound threads' carriers and free ones included.
+    /// Returns all slots that were ever in use, those of bound threads' carriers and free ones
+    /// included.
     pub fn all_carriers(&self) -> impl Iterator<Item = &Carrier> {
         let committed = self.slots.lock().committed;
         (0..committed).map(|id| self.slot(id))
     }
 
-    /// A carrier of `engine` without a kernel thread.
+    /// Returns a new carrier of `engine`, without a kernel thread.
     ///
     /// # Errors
     /// EAGAIN or ENOMEM.
@@ -93,8 +95,8 @@ impl Process {
         chaos::stop(Point::Make);
         prepare(carrier, id as u32, engine);
         chaos::stop(Point::Make);
-        // Last: the child of a fork in this moment gives all counted slots back. A fork holds up a
-        // thread that touches a page for the first time, as this one has just done.
+        // Last, because the child of a fork gives all counted slots back. A fork at this moment
+        // waits for a thread that touches a page for the first time, as this one has just done.
         slots.committed += 1;
         Ok(carrier)
     }
@@ -111,7 +113,7 @@ impl Process {
         *head = carrier.id.get() + 1;
     }
 
-    /// A carrier for the list: an ended one, which was the default engine's, or another.
+    /// Returns a carrier for the list: an ended one of the default engine's, or a new one.
     ///
     /// # Errors
     /// EAGAIN or ENOMEM.
@@ -187,7 +189,7 @@ impl Process {
         most != 0 && runnable() >= most as usize
     }
 
-    /// Looks again how many CPUs may be used, unless that matters for nothing.
+    /// Counts again how many CPUs the process may use, unless no setting depends on the number.
     pub(crate) fn follow_cpus(&self) {
         let follows = self.follows_cpus.load(Ordering::Relaxed) != 0;
         if !follows && self.most_extra() == 0 {
@@ -202,7 +204,7 @@ impl Process {
         }
     }
 
-    /// CPUs that the process may use, in thousandths, when they were counted last.
+    /// Returns the CPUs that the process may use, in thousandths, when they were counted last.
     pub(crate) fn capacity_thousandths(&self) -> u64 {
         u64::from(self.capacity_thousandths.load(Ordering::Relaxed))
     }
@@ -213,7 +215,7 @@ impl Process {
         self.most_extra.store(most + 1, Ordering::Relaxed);
     }
 
-    /// The most carriers beside the wanted ones, while other processes want the CPUs.
+    /// Returns the most carriers beside the wanted ones, while other processes want the CPUs.
     pub(crate) fn most_extra(&self) -> u32 {
         match self.most_extra.load(Ordering::Relaxed) {
             0 => contention::most_by_default(self.follows_cpus.load(Ordering::Relaxed) != 0),
@@ -221,7 +223,7 @@ impl Process {
         }
     }
 
-    /// Gives a new carrier its kernel thread, or its slot back.
+    /// Gives a new carrier its kernel thread; gives the slot back if there can be none.
     ///
     /// # Errors
     /// EAGAIN or ENOMEM.
@@ -232,7 +234,7 @@ impl Process {
     /// As [`Process::start_carrier`], with a kernel thread of the kind that a program asked for.
     ///
     /// # Errors
-    /// What the kernel says of that; EAGAIN or ENOMEM.
+    /// The kernel's error, or EAGAIN or ENOMEM.
     pub(crate) fn start_carrier_as(
         &self,
         carrier: &Carrier,
@@ -262,13 +264,13 @@ impl Process {
 }
 
 impl Engine {
-    /// Carriers that may be active.
+    /// Returns the number of carriers that were asked for.
     pub fn wanted(&self) -> u32 {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// Threads that run or wait for a carrier of the engine, at about this moment. A thread that
-    /// sits in the kernel, on a carrier that was replaced, doesn't want to run.
+    /// Returns the number of threads that run or wait for a carrier of the engine, at about this
+    /// moment. A thread that waits in the kernel, on a carrier that was replaced, doesn't count.
     #[cold]
     pub(crate) fn runnable(&self) -> usize {
         let on = |carrier: &Carrier| {
@@ -282,20 +284,20 @@ impl Engine {
         on_carriers + self.posted()
     }
 
-    /// Carriers beside the wanted ones now.
+    /// Returns the number of carriers beside the wanted ones now.
     pub(crate) fn extra(&self) -> u32 {
         self.extra.load(Ordering::Relaxed)
     }
 
-    /// Changes the number of extra carriers. In sysmon, which wakes those that the posted work is
-    /// for, and makes those that are too many spare.
+    /// Changes the number of extra carriers. In sysmon, which afterwards wakes carriers for posted
+    /// work, or makes carriers spare.
     pub(crate) fn set_extra(&self, extra: u32) {
         if self.extra() != extra {
             self.extra.store(extra, Ordering::SeqCst);
         }
     }
 
-    /// Carriers that exist and aren't spare.
+    /// Returns the number of carriers that exist and aren't spare, at least 1.
     pub(crate) fn active(&self) -> u32 {
         self.not_spare().max(1)
     }
@@ -304,7 +306,8 @@ impl Engine {
         self.count.active(&self.spares)
     }
 
-    /// Carriers that may be active: a blocked one's place is another's.
+    /// Returns the number of carriers that may be active: another may run in place of each blocked
+    /// one.
     fn limit(&self) -> u32 {
         self.wanted() + self.extra() + self.count.blocked()
     }
@@ -314,15 +317,16 @@ impl Engine {
         self.active() > self.limit()
     }
 
-    /// Returns true if a carrier may be added. Carriers that see the same surplus can all become
-    /// spare: none is active then, and the last of them must see that there is room.
+    /// Returns true if a carrier may be added. Several carriers that see the same surplus can all
+    /// become spare. Then none is active, and the last of them must see that there is room for one.
     pub(crate) fn may_grow(&self) -> bool {
         self.not_spare() < self.limit()
     }
 
-    /// `carrier` sits in the kernel while others want to run: another takes its place until it
-    /// comes back ([`switch::come_back`]). Its threads are posted: carriers steal only when they
-    /// have nothing else to run, and threads that compute are something else. In sysmon.
+    /// Lets another carrier take the place of `carrier`, which waits in the kernel while others
+    /// want to run, until it comes back ([`switch::come_back`]). The threads in its queue are
+    /// posted: other carriers steal only when they have nothing else to run, which may be never if
+    /// threads compute. In sysmon.
     pub(crate) fn hand_off(&self, carrier: &Carrier) {
         events::blocked(carrier);
         self.mark(carrier);
@@ -331,8 +335,8 @@ impl Engine {
         self.wake_one();
     }
 
-    /// Makes `carrier` look at the end of its call, or of its quantum, whether there is one carrier
-    /// too many.
+    /// Marks `carrier` as blocked. At the end of its call, or of its quantum, it looks whether
+    /// there is one carrier too many.
     pub(crate) fn mark(&self, carrier: &Carrier) {
         if self.count.block(&carrier.handed_off) {
             carrier.attention.store(1, Ordering::SeqCst);
@@ -359,10 +363,10 @@ impl Engine {
         }
     }
 
-    /// Makes a spare carrier if there is none, so that sysmon always finds one: a kernel thread
-    /// that sysmon made would share sysmon's descriptors, one that a carrier apart made would
-    /// differ as that carrier does. Without memory or permission, the next call tries again. A
-    /// process with one thread has one kernel thread.
+    /// Makes a spare carrier if there is none, so that sysmon always finds one. Sysmon can't make
+    /// it, since the kernel thread would share sysmon's descriptors; nor can a carrier that is
+    /// apart, because the kernel thread would have its differences. Without memory or permission,
+    /// the next call tries again. A process with one thread needs none.
     pub fn make_spare(&self) {
         let has_spare = !self.spares.is_empty() || self.made.load(Ordering::Relaxed) > self.limit();
         let is_fit = !has_spare && is_fit_to_make();
@@ -371,14 +375,15 @@ impl Engine {
         }
     }
 
-    /// Makes the carriers that a further engine lacks, and a spare one. Returns true if it has any.
+    /// Makes the carriers that a further engine lacks, and a spare one. Returns true if the engine
+    /// has a carrier.
     pub(crate) fn is_manned(&self) -> bool {
         let made = || self.made.load(Ordering::Relaxed);
         while made() <= self.wanted() && is_fit_to_make() && self.make_carrier() {}
         made() != 0
     }
 
-    /// Makes a carrier, on one that is fit for it.
+    /// Makes a carrier. On a carrier that is fit to make others.
     fn make_carrier(&self) -> bool {
         if !self.is_first() && !PROCESS.engines.may_make() {
             return false;
@@ -393,9 +398,9 @@ impl Engine {
         made.is_ok()
     }
 
-    /// A new carrier's first act: it is listed. Returns true if it is spare; the carriers of a
-    /// further engine aren't until there are as many as it wants, because it has a thread that
-    /// waits.
+    /// Lists a new carrier, as its first act. Returns true if the carrier is spare. A carrier of a
+    /// further engine isn't while the engine has fewer than it wants, because the engine has a
+    /// thread that waits.
     pub(crate) fn enlist(&self, carrier: &Carrier) -> bool {
         let _slots = PROCESS.slots.lock();
         let is_spare = self.is_first() || !self.may_grow();
@@ -416,9 +421,9 @@ impl Engine {
         is_spare
     }
 
-    /// How long a spare carrier sleeps at most before it ends; `None` if it shall stay. The first
-    /// kernel thread stays: it is what others see of the process. So do the carriers of a further
-    /// engine: its CPU time is the sum of theirs.
+    /// Returns how long a spare carrier sleeps before it ends; `None` if it stays. The first kernel
+    /// thread stays, because other processes see the process by it. The carriers of a further
+    /// engine stay, because its CPU time is the sum of theirs.
     pub(crate) fn spare_ns(&self, carrier: &Carrier) -> Option<u64> {
         const CHAOS_NS: u64 = 3_000_000;
         let tid = carrier.kernel_tid.load(Ordering::Relaxed);
@@ -428,7 +433,7 @@ impl Engine {
         (!stays).then_some(ns)
     }
 
-    /// Ends the calling spare carrier, unless it is wanted: then it returns.
+    /// Ends the calling spare carrier; returns if the carrier is wanted.
     pub(crate) fn end_spare(&self, carrier: &Carrier) {
         let slots = PROCESS.slots.lock();
         let id = carrier.id.get() as usize;

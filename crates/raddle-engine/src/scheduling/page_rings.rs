@@ -1,44 +1,43 @@
-//! Page waits: until a file's page is in memory, by an io_uring of each carrier's own.
+//! Page waits: a thread waits until a file's page is in memory, by an io_uring of its carrier.
 //!
-//! A read of the page cache that must not wait has been tried. It failed, and has told the disk
-//! what to read. What is left is to wait until that is in memory, and to try again: the kernel then
-//! copies on the thread's own carrier, and no other kernel thread has to run.
+//! A read of the page cache without waiting has failed, and has started the disk's read. The thread
+//! waits until the page is in memory, and tries again. The kernel then copies on the thread's own
+//! carrier, and no other kernel thread has to run.
 //!
-//! 1. The carrier submits a read of one byte, the last of those that the thread wants, to its own
-//!    io_uring; the thread parks. The byte isn't used. The request is submitted before the thread
-//!    parks, so its number means the file that the thread means.
+//! 1. The carrier submits a read of one byte, the last that the thread wants, to its own io_uring;
+//!    then the thread parks. The byte isn't used. Since the request is submitted before the thread
+//!    parks, its descriptor means the file that the thread means.
 //! 2. The kernel finishes requests when the carrier's kernel thread *enters* the ring
-//!    (IORING_SETUP_DEFER_TASKRUN), some at a time. While there are requests, the carrier enters it
-//!    whenever it has no thread to run or looks around, whether it knows of something or not.
-//! 3. Before it sleeps it looks at nothing of the ring's: it sleeps *in* the ring, which returns
-//!    once a request is done, before or after. What else ends its sleep is a request as well: a
-//!    wait for its wake word, or, if it is the poller, for the pump's epoll. Such a request stays
-//!    until it is done, over many sleeps, so the setter of the wake word must wake all that wait
-//!    for it.
+//!    (IORING_SETUP_DEFER_TASKRUN), some at a time. While there are requests, the carrier enters
+//!    the ring whenever it has no thread to run, and whenever it looks at timers and descriptors.
+//! 3. A carrier with requests sleeps *in* the ring, which returns once a request is done, even one
+//!    that was done before the sleep. Whatever else ends the sleep is a request, too: a wait for
+//!    the carrier's wake word, or, for the poller, for the pump's epoll. Such a request stays until
+//!    it is done, over many sleeps. So the setter of a wake word must wake all its waiters.
 //!
-//! A request reads a byte, and not what the thread wants: it is only a hint that the thread should
-//! try again, so that no thread depends on one carrier. The threads that wait by a carrier which
-//! makes no switch (it waits in the kernel, or its thread computes), or gives its queue away, are
-//! *relieved*: they go the way of threads without a ring to wait with. Sysmon does that at its
-//! looks; it sleeps for long only if all carriers sleep, or are held since its last look at least,
-//! and where threads are known to compute none waits here. A request that no thread waits for any
-//! more keeps its place, and its byte, until it is done.
+//! A request is only a hint that the thread should try again: it reads a byte, and not what the
+//! thread wants. So no thread depends on one carrier. If a carrier makes no switch, because it
+//! waits in the kernel or its thread computes, or if it gives its queue away, the threads that wait
+//! by its ring are *relieved*: they read in another way. Sysmon relieves them at its looks. It
+//! sleeps for long only if all carriers sleep, or have been held since its last look; while threads
+//! are known to compute, none waits here. A request that no thread waits for any more keeps its
+//! place, and its byte, until it is done.
 //!
-//! No wake-up is lost: the kernel thread that waits for a request sleeps in the ring (3), comes to
-//! it (2), or has its threads relieved; there is no fourth case. None of this relies on how much
-//! the kernel does at a time, nor on when it says that there is more.
+//! No wake-up is lost. A carrier with requests sleeps in the ring (3), enters it (2), or has its
+//! threads relieved: there is no fourth case. None of this relies on how many requests the kernel
+//! finishes at a time, nor on when it reports that there are more.
 //!
-//! A request holds its file open. The kernel lets go of it as the carrier's kernel thread enters
-//! the ring; where that thread sits in a call of the program's, sysmon sends it a signal now and
-//! then, and the handler enters ([`let_go`]). The call goes on.
+//! A request holds its file open. The kernel lets go of the file when the carrier's kernel thread
+//! enters the ring. If that thread waits in a call of the program's, sysmon sends it a signal now
+//! and then; the handler enters the ring ([`let_go`]), and the call goes on.
 //!
-//! A waiter holds the descriptor's row ([`crate::io::pump`]): if the program closes the number, the
-//! thread goes on with the file by one of its own.
+//! A waiter holds the descriptor's entry ([`crate::io::pump`]). If the program closes the number,
+//! the thread goes on with the file by a number of its own.
 //!
-//! Where the kernel refuses (before Linux 6.7, `io_uring_disabled`, seccomp, no memory) there are
-//! none, nor on carriers of bound threads and of further engines, nor under a policy that orders
-//! all threads; [`crate::io::ring`] and [`crate::io::helpers`] read there. The child of a fork has
-//! none at first. A carrier's ring ends with its kernel thread.
+//! Without the kernel's support (before Linux 6.7, `io_uring_disabled`, seccomp, no memory) there
+//! are no such rings. Carriers of bound threads and of further engines have none, nor have carriers
+//! under a policy that orders all threads. [`crate::io::ring`] and [`crate::io::helpers`] read
+//! there. The child of a fork has no ring at first. A carrier's ring ends with its kernel thread.
 
 use crate::os::io_uring::{Entered, Queues, Rest, Work};
 use crate::state::carrier::{Carrier, CarrierState, PREEMPT};
@@ -62,14 +61,15 @@ const MIN_GAP_TICKS: u64 = 10_000_000;
 const MAX_GAP_TICKS: u64 = 2_500_000_000;
 /// How long a reminded carrier waits for its requests.
 const LET_GO_NS: u64 = 1_000_000;
-/// Requests of which the kernel isn't told: one, and those two.
+/// The entries of the submission queue: one request, and the waits for the wake word and for the
+/// pump.
 const ENTRIES: usize = 4;
-/// More than requests can be under way.
+/// The entries of the completion queue: more than requests can be under way.
 const COMPLETIONS: u32 = 2 * PLACES as u32;
 
 impl Pages {
-    /// Returns true if threads may be adopted again; then it counts as done. If the carrier that
-    /// had all threads couldn't cope, adoption is tried more rarely.
+    /// Returns true if threads may be adopted now, and notes the time of the adoption. After a
+    /// carrier with all threads couldn't cope, the time between adoptions grows.
     fn may_adopt(&self) -> bool {
         let now = timestamp();
         let gap = self.gap_ticks.load(Ordering::Relaxed).max(MIN_GAP_TICKS);
@@ -120,7 +120,7 @@ impl Pages {
         Some(own)
     }
 
-    /// In the child of a fork: there are no rings; their memory isn't in the child either.
+    /// Forgets all rings, in the child of a fork: neither the rings nor their memory are there.
     pub(crate) fn reset(&self) {
         let Self {
             refused,
@@ -160,7 +160,7 @@ fn make_own(carrier: &Carrier) -> Option<&'static Own> {
 }
 
 impl Own {
-    /// On its carrier, which uses one reference at a time.
+    /// Returns the ring's queues. On its carrier, which uses one reference at a time.
     #[allow(clippy::mut_from_ref)]
     #[inline(always)]
     fn queues(&self) -> &mut Option<Queues> {
@@ -169,8 +169,8 @@ impl Own {
         unsafe { &mut *self.queues.get() }
     }
 
-    /// Gives a request to the kernel; on this carrier. Returns false if there is no place, or it
-    /// refuses.
+    /// Gives a request to the kernel. Returns false if there is no free place, or the kernel
+    /// refuses. On this carrier.
     pub(crate) fn submit(&self, fd: u32, offset: u64, wait: &Wait) -> bool {
         // SAFETY: the wait is on the stack of the running thread, which withdraws it before it
         // returns (`Pages::wait`), unless the place is given back below.
@@ -209,7 +209,7 @@ impl Own {
         is_submitted
     }
 
-    /// Enters the ring and pushes the threads of requests that are done; on this carrier.
+    /// Enters the ring, and collects the threads of requests that are done. On this carrier.
     #[inline(never)]
     fn enter(&self, carrier: &Carrier, enter: impl FnOnce(&mut Queues) -> Entered) -> Entered {
         let enter = || self.queues().as_mut().map_or(Entered::Refused, enter);
@@ -240,9 +240,9 @@ impl Own {
         entered
     }
 
-    /// The kernel doesn't let the ring be used any more (a filter that the program has installed,
-    /// say): the ring is left as it is, since requests may still be done, and no thread waits by
-    /// one again.
+    /// Gives up rings: the kernel doesn't let this one be used any more, for instance because of a
+    /// filter that the program has installed. The ring stays as it is, since requests may still be
+    /// done. No thread waits by a ring again.
     #[cold]
     fn leave(&self, woken: &TaskList) {
         PROCESS.pages.refused.store(1, Ordering::Relaxed);
@@ -259,7 +259,7 @@ fn own_of(carrier: &Carrier) -> Option<&'static Own> {
     unsafe { carrier.pages.load(Ordering::Acquire).as_ref() }
 }
 
-/// The carrier's ring, if the kernel has requests for pages.
+/// Returns the carrier's ring, if the kernel has requests for pages there.
 #[inline(always)]
 fn waiting(carrier: &Carrier) -> Option<&'static Own> {
     own_of(carrier).filter(|own| own.requests.load(Ordering::Relaxed) != 0)
@@ -270,8 +270,8 @@ pub(crate) fn owes(carrier: &Carrier) -> bool {
     waiting(carrier).is_some_and(|own| own.finished.load(Ordering::Relaxed) == 0)
 }
 
-/// Reminds a carrier, which sits in the kernel since its switch number `switches`, of what its ring
-/// holds; by sysmon.
+/// Sends a signal to a carrier that has been in the kernel since its switch number `switches`, so
+/// that its handler lets go of files ([`let_go`]). In sysmon.
 pub(crate) fn remind(carrier: &Carrier, switches: u64) {
     if let Some(own) = own_of(carrier) {
         own.reminded.store(switches + 1, Ordering::Release);
@@ -279,8 +279,8 @@ pub(crate) fn remind(carrier: &Carrier, switches: u64) {
     }
 }
 
-/// If the carrier was reminded, and still runs the same thread: waits for a moment until its
-/// requests are done, and the kernel has let go of their files.
+/// Waits for a moment until the carrier's requests are done, and the kernel has let go of their
+/// files, if sysmon has sent the carrier a reminder since its last switch.
 ///
 /// # Signal safety
 /// For the carrier's handler.
@@ -305,7 +305,8 @@ pub fn let_go(carrier: &Carrier) {
     }
 }
 
-/// Makes the threads runnable that waited for pages by this carrier, on which it is called.
+/// Makes the threads runnable that wait for pages by this carrier, as far as their requests are
+/// done. On this carrier.
 #[inline(always)]
 pub(crate) fn look(carrier: &Carrier) {
     if let Some(own) = waiting(carrier) {
@@ -313,8 +314,8 @@ pub(crate) fn look(carrier: &Carrier) {
     }
 }
 
-/// Sleeps until a page is there, or while the wake word is 0; false if there is none to wait for.
-/// On this carrier.
+/// Sleeps until a page is there or the wake word isn't 0. Returns false, without a sleep, if there
+/// is no page to wait for. On this carrier.
 pub(crate) fn sleep(carrier: &Carrier) -> bool {
     let Some(own) = waiting(carrier) else {
         return false;
@@ -328,8 +329,8 @@ pub(crate) fn sleep(carrier: &Carrier) -> bool {
     true
 }
 
-/// Sleeps until a page is there, the pump has events, or the deadline has come; on this carrier.
-/// Returns true if the pump is to be asked, `None` if there is no page to wait for.
+/// Sleeps until a page is there, the pump has events, or the deadline has come. Returns true if the
+/// pump is to be asked; `None`, without a sleep, if there is no page to wait for. On this carrier.
 pub(crate) fn sleep_with_pump(carrier: &Carrier, deadline_ns: u64) -> Option<bool> {
     let own = waiting(carrier)?;
     let entered = own.enter(carrier, |queues| {
@@ -345,22 +346,22 @@ pub(crate) fn sleep_with_pump(carrier: &Carrier, deadline_ns: u64) -> Option<boo
     Some(entered != Entered::Done || !own.has_pump.get())
 }
 
-/// Returns true if the carrier needs no help with the threads in its queue, which wait for pages
-/// again and again. On any thread.
+/// Returns true if other carriers should not steal from this one, because the threads in its queue
+/// wait for pages again and again. On any thread.
 pub(crate) fn suffices(carrier: &Carrier) -> bool {
     let waits = own_of(carrier).map_or(0, |own| own.pages.waiting());
     waits != 0 && carrier.run_length.copes_with(carrier.queue.ring_len())
 }
 
-/// Returns true if threads wait in the carrier's queue behind one that has stopped to read: the
-/// others that wait for pages by it will need help, too. On any thread.
+/// Returns true if threads wait in the carrier's queue behind a thread that has stopped to read:
+/// the threads that wait for pages by this carrier will need help, too. On any thread.
 pub(crate) fn is_held_up(carrier: &Carrier) -> bool {
     let has_waits = own_of(carrier).is_some_and(|own| own.pages.waiting() != 0);
     has_waits && !carrier.queue.is_empty() && carrier.run_length.is_held_up()
 }
 
-/// Before a carrier sleeps, on which it is called: takes over the threads that wait for pages by
-/// carriers that sleep; they wait once more, by this one. Returns true if there are any.
+/// Takes over the threads that wait for pages by carriers that sleep; they wait once more, by this
+/// carrier's ring. Returns true if there are any. On this carrier, before it sleeps.
 pub(crate) fn adopt(carrier: &Carrier) -> bool {
     let here = own_of(carrier).map_or(0, |own| own.pages.waiting());
     if here == 0 || !carrier.run_length.is_of_short_turns() {
@@ -385,7 +386,7 @@ pub(crate) fn adopt(carrier: &Carrier) -> bool {
     any
 }
 
-/// The threads that wait for pages by a carrier go another way. On any thread.
+/// Relieves the threads that wait for pages by a carrier. On any thread.
 pub(crate) fn relieve(carrier: &Carrier, woken: &TaskList) {
     let Some(own) = own_of(carrier).filter(|own| own.pages.waiting() != 0) else {
         return;
@@ -393,8 +394,8 @@ pub(crate) fn relieve(carrier: &Carrier, woken: &TaskList) {
     own.pages.end_all(End::Relieved, woken);
 }
 
-/// The carrier's kernel thread is about to end, and gives its ring back; on this carrier. Returns
-/// false if that must wait for requests.
+/// Gives the carrier's ring back, because its kernel thread is about to end. Returns false if that
+/// must wait for requests. On this carrier.
 pub(crate) fn retire(carrier: &Carrier) -> bool {
     look(carrier);
     if waiting(carrier).is_some() {

@@ -193,7 +193,7 @@ pub fn unbind_current() {
 }
 
 /// Ends the running thread, which is returned, up to the switch to the carrier's own stack: that is
-/// the caller's to make at once. One with a seat continues when it is another one
+/// the caller's to make at once. One with a reuse control continues when it is another one
 /// ([`crate::state::reusable`]).
 pub fn end<'a>() -> &'a Thread {
     let carrier = Carrier::current();

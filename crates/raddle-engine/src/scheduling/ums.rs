@@ -1,32 +1,32 @@
 //! User-mode schedulers: threads that run other threads, their *UMS workers*, on their carrier.
 //!
-//! A UMS worker is a green thread like any other but for two things: where a wake-up puts it (onto
-//! its completion list instead of a run queue), and what runs when it parks (the thread that
-//! executed it, its *scheduler*, instead of the carrier's next). Nothing of the program's is called
-//! here: a scheduler is a thread that continues behind its own call.
+//! A UMS worker is a green thread that differs from others in two points. A wake-up puts it onto
+//! its completion list instead of a run queue. When it parks, the thread that executed it, its
+//! *scheduler*, runs next, instead of the carrier's next thread. No function of the program's is
+//! called here: a scheduler is a thread that continues behind its own call.
 //!
-//! 1. A scheduler claims a worker, then [executes](execute) it: it leaves a [`Lease`] with the
-//!    worker, and its carrier switches to the worker. The scheduler is in no queue meanwhile; the
-//!    taker of the lease makes it run again. While the lease is there, the worker stands for both:
-//!    preempted or moved, it waits in run queues as other threads do.
-//! 2. The worker parks, [yields](yield_to_scheduler) or ends: it takes the lease, says why, and its
-//!    carrier switches back. Or sysmon takes the lease, since the worker sits in the kernel; the
-//!    scheduler is posted then, and the worker goes to its list when it comes back.
+//! 1. A scheduler claims a worker, then [executes](execute) it: it leaves a [`SchedulerToken`] with
+//!    the worker, and its carrier switches to the worker. The scheduler is in no queue meanwhile.
+//!    The taker of the token makes the scheduler run again. A worker with a token that is preempted
+//!    or moved waits in run queues as other threads do, and keeps the token.
+//! 2. The worker parks, [yields](yield_to_scheduler) or ends. It takes the token, notes the reason
+//!    there, and its carrier switches back. If the worker waits in the kernel instead, sysmon takes
+//!    the token and posts the scheduler; the worker goes to its list when it comes back.
 //! 3. A waker puts the worker onto its list, perhaps before the worker has left its stack. A
-//!    scheduler that claims it then finds `on_cpu` and is told to try again: no thread waits on a
-//!    green stack.
+//!    scheduler that claims the worker then finds `on_cpu` set, and is told to try again: no thread
+//!    waits on a green stack.
 //!
-//! A carrier that is bound to a scheduler runs no worker: calls that block would be the kernel's
-//! there. The worker is posted, and the scheduler sleeps on its own carrier.
+//! A carrier that is bound to a scheduler runs no worker, because calls of a bound thread block in
+//! the kernel. The worker is posted, and the scheduler sleeps on its own carrier.
 //!
-//! A worker that yields may *decide in place*, if its scheduler lets it: it takes the lease, calls
-//! the scheduler's procedure itself, and [passes](pass) the lease to the next worker, without a
-//! switch to the scheduler. While it decides it is an ordinary thread, which may be preempted, wait
-//! and be woken as others; no scheduler can execute it
+//! A worker that yields may *decide in place*, if its scheduler lets it. It takes the token, calls
+//! the scheduler's procedure itself, and [passes](pass) the token to the next worker, without a
+//! switch to the scheduler. While the worker decides, it is an ordinary thread, which may be
+//! preempted, wait and be woken as others. No scheduler can execute it meanwhile
 //! ([`raddle_interface::ThreadView::is_locked_as`]).
 //!
-//! Sysmon may take a lease that is newer than the one it looked for. So a worker without a lease
-//! may run; it parks as other threads do, and to yield it goes through its list first.
+//! Sysmon may take a token that is newer than the one that it looked for, of a worker that runs. A
+//! worker without a token parks as other threads do; to yield, it goes through its list.
 
 use crate::kernel_threads::kthread;
 use crate::scheduling::switch::{enter, leave};
@@ -37,7 +37,7 @@ use crate::state::thread::{Thread, WaitKind};
 use core::ptr::{NonNull, from_ref, null_mut};
 use core::sync::atomic::Ordering;
 use raddle_arch::switch;
-use raddle_interface::{Ended, Lease, WorkerControl, WorkerState};
+use raddle_interface::{Ended, SchedulerToken, WorkerControl, WorkerState};
 use raddle_sched::completion_list::Found;
 use raddle_sched::{Link, TaskList, TaskRef};
 use raddle_sys::{nr, sys};
@@ -46,8 +46,8 @@ pub mod path;
 
 const ANY: u32 = u32::MAX;
 
-/// The next thread that the calling one creates becomes the worker of `control`, or an ordinary one
-/// (null).
+/// Makes the next thread that the calling thread creates the worker of `control`; an ordinary
+/// thread if that is null.
 pub fn next_is_worker(control: *const WorkerControl) {
     Carrier::current().thread().ums_next.set(control);
 }
@@ -55,8 +55,8 @@ pub fn next_is_worker(control: *const WorkerControl) {
 /// Makes a new thread the worker that its maker asked for, if it did.
 pub fn adopt(thread: &Thread, maker: &Thread) {
     let control = maker.ums_next.replace(core::ptr::null()).cast_mut();
-    thread.lease.store(null_mut(), Ordering::Relaxed);
-    thread.leased_ns.store(0, Ordering::Relaxed);
+    thread.scheduler_token.store(null_mut(), Ordering::Relaxed);
+    thread.worker_quantum_ns.store(0, Ordering::Relaxed);
     thread.ums.store(control, Ordering::Relaxed);
     // SAFETY: null, or a control that its maker keeps until the worker has ended.
     if let Some(control) = unsafe { control.as_ref() } {
@@ -70,34 +70,35 @@ pub fn adopt(thread: &Thread, maker: &Thread) {
     }
 }
 
-/// Runs a claimed worker on the calling thread's carrier, until it parks, yields or ends: `lease`
+/// Runs a claimed worker on the calling thread's carrier, until it parks, yields or ends: `token`
 /// says which. The calling thread is no worker. [`path`] is the short way.
-pub fn execute(control: &WorkerControl, lease: &Lease) {
+pub fn execute(control: &WorkerControl, token: &SchedulerToken) {
     breathe(path::BREATH);
     let carrier = Carrier::current();
     let own = carrier.thread();
-    lease.scheduler.set(own.as_ptr().cast());
+    token.scheduler.set(own.as_ptr().cast());
     let worker = control.thread.load(Ordering::Relaxed).cast::<Thread>();
     // SAFETY: a claimed worker has a thread.
     let worker = unsafe { &*worker };
     own.waits_for(WaitKind::OTHER, 0, 0);
-    let lease = from_ref(lease).cast_mut();
-    worker.lease.store(lease, Ordering::Release);
+    let token = from_ref(token).cast_mut();
+    worker.scheduler_token.store(token, Ordering::Release);
     if !carrier.is_bound() {
         // SAFETY: the worker is the caller's, off its stack, as the claim found; this thread is in
-        // no queue, and continues when the lease is taken.
+        // no queue, and continues when the token is taken.
         unsafe { change(carrier, own, worker) };
     } else {
         PROCESS.post(worker.task_ref());
-        leave(carrier, own); // until the lease's taker posts this thread
+        leave(carrier, own); // until the token's taker posts this thread
     }
     look_at_signals(own);
 }
 
-/// Gives the carrier to `next`; returns when `own`, which runs, was given one again.
+/// Gives the carrier of `own`, which runs, to `next`. Returns when `own` has a carrier again.
 ///
 /// # Safety
-/// `next` must be the caller's, and off its stack; `own` must be where another thread finds it.
+/// The caller must alone have `next`, which must be off its stack. `own` must be where another
+/// thread finds it.
 #[inline(always)]
 unsafe fn change(carrier: &Carrier, own: &Thread, next: &Thread) {
     enter(carrier, next);
@@ -112,7 +113,7 @@ unsafe fn change(carrier: &Carrier, own: &Thread, next: &Thread) {
     }
 }
 
-/// The calling thread runs again: signals may have come meanwhile.
+/// Makes the calling thread, which runs again, look at signals that have come meanwhile.
 #[inline(always)]
 pub fn look_at_signals(own: &Thread) {
     if own.signals.deliverable() != 0 {
@@ -120,8 +121,9 @@ pub fn look_at_signals(own: &Thread) {
     }
 }
 
-/// Schedulers switch past the carrier's own look at its queue, timers and descriptors; so they let
-/// others run when the count of switches has none of the bits of `rhythm`.
+/// Lets other threads run, if the count of switches has none of the bits of `rhythm`. Without that
+/// a scheduler and its workers, which switch to each other directly, would keep the carrier from
+/// its queue, timers and descriptors.
 #[inline(always)]
 pub fn breathe(rhythm: u64) {
     let carrier = Carrier::current();
@@ -152,15 +154,15 @@ pub fn yield_to_scheduler(parameter: usize) -> bool {
     }
 }
 
-/// The calling thread has taken `lease` and decided: `next`, a claimed worker or the caller itself,
-/// runs. Returns when the caller is executed again. [`path`] is the short way.
-pub fn pass(next: &Thread, lease: &Lease) {
+/// Passes `token`, which the calling thread has taken, to `next`, which runs: a claimed worker, or
+/// the caller itself. Returns when the caller is executed again. [`path`] is the short way.
+pub fn pass(next: &Thread, token: &SchedulerToken) {
     breathe(path::IN_PLACE); // before others can execute the caller
     let carrier = Carrier::current();
     let own = carrier.thread();
-    own.ums.store(lease.worker.get(), Ordering::Release);
-    let at = from_ref(lease).cast_mut();
-    next.lease.store(at, Ordering::Release); // from here on the lease is its taker's
+    own.ums.store(token.worker.get(), Ordering::Release);
+    let at = from_ref(token).cast_mut();
+    next.scheduler_token.store(at, Ordering::Release); // from here on the token is its taker's
     if core::ptr::eq(own, next) {
         let switches = carrier.switches.load(Ordering::Relaxed);
         carrier.switches.store(switches + 1, Ordering::Relaxed); // it may be another worker now
@@ -177,35 +179,37 @@ pub fn pass(next: &Thread, lease: &Lease) {
     look_at_signals(own);
 }
 
-/// The calling worker takes its lease if that lets it decide; else null.
-pub fn take_lease_to_decide() -> *const Lease {
+/// Takes the calling worker's token, if the token lets workers decide; else returns null.
+pub fn take_token_to_decide() -> *const SchedulerToken {
     let own = Carrier::current().thread();
-    let at = own.lease.swap(null_mut(), Ordering::AcqRel);
-    // SAFETY: the scheduler keeps the lease until it continues, for which this is the only
+    let at = own.scheduler_token.swap(null_mut(), Ordering::AcqRel);
+    // SAFETY: the scheduler keeps the token until it continues, for which this is the only
     // permission.
-    let Some(lease) = (unsafe { at.as_ref() }) else {
+    let Some(token) = (unsafe { at.as_ref() }) else {
         return core::ptr::null();
     };
-    if lease.decide.is_none() || !is_worker(own) {
-        own.lease.store(at, Ordering::Release); // as if it had just been left with this worker
+    if token.decide.is_none() || !is_worker(own) {
+        // As if the scheduler had just left the token with this worker.
+        own.scheduler_token.store(at, Ordering::Release);
         return core::ptr::null();
     }
-    lease.worker.set(own.ums.load(Ordering::Relaxed));
+    token.worker.set(own.ums.load(Ordering::Relaxed));
     own.ums.store(null_mut(), Ordering::Release);
     at
 }
 
-/// The calling thread has taken `lease`, and its scheduler goes on. Returns when the caller is
-/// executed again.
-pub fn return_lease(lease: &Lease) {
+/// Gives `token`, which the calling thread has taken, back to its scheduler, which goes on. Returns
+/// when the caller is executed again.
+pub fn return_token(token: &SchedulerToken) {
     let carrier = Carrier::current();
     let own = carrier.thread();
-    own.ums.store(lease.worker.get(), Ordering::Release);
-    hand_over(carrier, own, end_lease(lease, Ended::Yielded, 0));
+    own.ums.store(token.worker.get(), Ordering::Release);
+    hand_over(carrier, own, end_token(token, Ended::Yielded, 0));
     look_at_signals(own);
 }
 
-/// `sched_yield(2)`: a worker lets its scheduler choose, any other thread the carrier.
+/// `sched_yield(2)`: for a worker its scheduler chooses the next thread, for other threads the
+/// carrier.
 #[inline(always)]
 pub fn sched_yield() {
     let thread = Carrier::current().thread();
@@ -214,7 +218,7 @@ pub fn sched_yield() {
     }
 }
 
-/// The control of the calling thread, null if it is no worker.
+/// Returns the control of the calling thread; null if the thread is no worker.
 pub fn current() -> *const WorkerControl {
     let thread = Carrier::current().thread();
     if is_worker(thread) {
@@ -230,7 +234,8 @@ fn is_worker(thread: &Thread) -> bool {
     !thread.ums.load(Ordering::Relaxed).is_null() && thread.bound.load(Ordering::Relaxed).is_null()
 }
 
-/// A worker parks: its scheduler continues if it has one, else the carrier's next.
+/// Leaves the carrier of a worker that parks to its scheduler, if one waits; else to the carrier's
+/// next thread.
 #[cold]
 pub(crate) fn leave_parked(carrier: &Carrier, thread: &Thread) {
     if !hand_back(carrier, thread, Ended::Parked, 0) {
@@ -238,74 +243,80 @@ pub(crate) fn leave_parked(carrier: &Carrier, thread: &Thread) {
     }
 }
 
-/// A claimed worker computes for `quantum_ns` at most each time that it is executed; 0 for ever.
+/// Limits how long a claimed worker computes each time that it is executed, in nanoseconds; 0 for
+/// no limit.
 pub fn limit(control: &WorkerControl, quantum_ns: u64) {
     let worker = control.thread.load(Ordering::Relaxed).cast::<Thread>();
     // SAFETY: null, or a thread, which lives in type-stable memory.
     if let Some(worker) = unsafe { worker.as_ref() } {
-        worker.leased_ns.store(quantum_ns, Ordering::Relaxed);
+        worker
+            .worker_quantum_ns
+            .store(quantum_ns, Ordering::Relaxed);
     }
 }
 
-/// The running thread is to give way, and only its scheduler wants its carrier: the scheduler goes
-/// on, if it set a quantum. Returns when the worker is executed again; false if there is none to
-/// tell.
+/// Ends the run of a worker that has used up its scheduler's quantum: the scheduler goes on.
+/// Returns true when the worker is executed again; false if the running thread has no such quantum,
+/// or no scheduler waits.
 pub(crate) fn preempted(carrier: &Carrier, thread: &Thread) -> bool {
-    if thread.leased_ns.load(Ordering::Relaxed) == 0 {
+    if thread.worker_quantum_ns.load(Ordering::Relaxed) == 0 {
         return false;
     }
     thread.waits_for(WaitKind::YIELD, 0, 0);
     hand_back(carrier, thread, Ended::Preempted, 0)
 }
 
-/// What the scheduler of the thread on `carrier` lets it compute; `None` for ever.
+/// Returns how long the scheduler of the thread on `carrier` lets it compute; `None` for no limit.
 pub(crate) fn quantum_on(carrier: &Carrier) -> Option<u64> {
-    let thread = carrier.thread_or_none().filter(|_| carrier.is_leased())?;
-    Some(thread.leased_ns.load(Ordering::Relaxed)).filter(|&ns| ns != 0)
+    let thread = carrier
+        .thread_or_none()
+        .filter(|_| carrier.runs_for_scheduler())?;
+    Some(thread.worker_quantum_ns.load(Ordering::Relaxed)).filter(|&ns| ns != 0)
 }
 
-/// Takes the lease, and lets the scheduler continue in the worker's place; returns when the worker
-/// runs again. Returns false if there was no lease.
+/// Takes the token, and lets the scheduler continue in the worker's place; returns when the worker
+/// runs again. Returns false if there was no token.
 fn hand_back(carrier: &Carrier, thread: &Thread, end: Ended, parameter: usize) -> bool {
-    let Some(scheduler) = take_lease(thread, end, parameter) else {
+    let Some(scheduler) = take_token(thread, end, parameter) else {
         return false;
     };
     hand_over(carrier, thread, scheduler);
     true
 }
 
-/// The running thread has taken the lease of `scheduler`, which goes on in its place.
+/// Lets `scheduler`, of which the running thread has taken the token, go on in the thread's place.
 fn hand_over(carrier: &Carrier, thread: &Thread, scheduler: &Thread) {
     match unless_misplaced(scheduler, carrier) {
-        // SAFETY: the taker of the lease owns the scheduler, which left its stack before the worker
+        // SAFETY: the taker of the token owns the scheduler, which left its stack before the worker
         // could run; the worker is its waker's, or its scheduler's.
         Some(scheduler) => unsafe { change(carrier, thread, scheduler) },
         None => leave(carrier, thread),
     }
 }
 
-/// Takes the lease, if there is one, and says why it ends.
-fn take_lease(thread: &Thread, end: Ended, parameter: usize) -> Option<&'static Thread> {
-    if thread.lease.load(Ordering::Relaxed).is_null() {
+/// Takes the thread's token, if there is one, and notes in it why the execution ends. Returns the
+/// scheduler.
+fn take_token(thread: &Thread, end: Ended, parameter: usize) -> Option<&'static Thread> {
+    if thread.scheduler_token.load(Ordering::Relaxed).is_null() {
         return None;
     }
-    let lease = thread.lease.swap(null_mut(), Ordering::AcqRel);
-    // SAFETY: the scheduler keeps the lease on its stack until it continues, for which this is the
+    let token = thread.scheduler_token.swap(null_mut(), Ordering::AcqRel);
+    // SAFETY: the scheduler keeps the token on its stack until it continues, for which this is the
     // only permission.
-    let lease = unsafe { lease.as_ref() }?;
-    Some(end_lease(lease, end, parameter))
+    let token = unsafe { token.as_ref() }?;
+    Some(end_token(token, end, parameter))
 }
 
-/// Says why a taken lease ends. Returns the scheduler.
-fn end_lease(lease: &Lease, end: Ended, parameter: usize) -> &'static Thread {
-    lease.end.set(end);
-    lease.parameter.set(parameter);
-    let scheduler = lease.scheduler.get().cast::<Thread>();
+/// Notes in a taken token why the execution ends. Returns the scheduler.
+fn end_token(token: &SchedulerToken, end: Ended, parameter: usize) -> &'static Thread {
+    token.end.set(end);
+    token.parameter.set(parameter);
+    let scheduler = token.scheduler.get().cast::<Thread>();
     // SAFETY: threads live in type-stable memory.
     unsafe { &*scheduler }
 }
 
-/// The scheduler, if it can continue on `carrier`; else it is posted.
+/// Returns the scheduler if it can continue on `carrier`; else posts it.
 fn unless_misplaced<'a>(scheduler: &'a Thread, carrier: &Carrier) -> Option<&'a Thread> {
     let bound = carrier.bound.load(Ordering::Relaxed);
     if scheduler.was_bound_to_other(carrier) || !bound.is_null() && bound != scheduler.as_ptr() {
@@ -315,31 +326,31 @@ fn unless_misplaced<'a>(scheduler: &'a Thread, carrier: &Carrier) -> Option<&'a 
     Some(scheduler)
 }
 
-/// `carrier` sits in the kernel: if what it runs is a worker, its scheduler goes on without it. In
-/// sysmon.
+/// Lets the scheduler of the worker on `carrier`, which waits in the kernel, go on without the
+/// worker. In sysmon.
 ///
-/// [`path`] takes leases without a swap. That is safe here since a carrier that sleeps after it was
-/// told that it is watched sees so when it goes on; and one that sleeps in the middle of that, by a
-/// page fault, has said so before.
+/// [`path`] takes tokens without a swap. That is safe for two reasons. A carrier that sleeps after
+/// `watched` was set sees it when it goes on, and swaps. A carrier that sleeps in the middle of the
+/// short way, by a page fault, has set `on_cpu` to [`path::HANDS_BACK`] before.
 pub(crate) fn replace(carrier: &Carrier) {
-    if !carrier.is_leased() {
+    if !carrier.runs_for_scheduler() {
         return;
     }
     carrier.watched.store(1, Ordering::SeqCst);
     if kthread::is_waiting(carrier.kernel_tid.load(Ordering::Relaxed))
         && let Some(thread) = carrier.thread_or_none()
         && thread.task.on_cpu.load(Ordering::Acquire) != path::HANDS_BACK
-        && let Some(scheduler) = take_lease(thread, Ended::InKernel, 0)
+        && let Some(scheduler) = take_token(thread, Ended::InKernel, 0)
     {
         PROCESS.post(scheduler.task_ref());
     }
     carrier.watched.store(0, Ordering::Release);
 }
 
-/// The running thread has come back from the kernel. Returns true if its scheduler didn't wait for
-/// it: it is on its list then, and must leave the carrier.
+/// Lists the running thread, which has come back from the kernel, if it is a worker without a
+/// scheduler that waits. Returns true then: the worker must leave the carrier.
 pub(crate) fn came_back(thread: &Thread) -> bool {
-    let is_stray = is_worker(thread) && thread.lease.load(Ordering::Relaxed).is_null();
+    let is_stray = is_worker(thread) && thread.scheduler_token.load(Ordering::Relaxed).is_null();
     if is_stray {
         thread.waits_for(WaitKind::YIELD, 0, 0);
         list(thread);
@@ -362,8 +373,8 @@ fn list(thread: &Thread) {
     push(thread.ums.load(Ordering::Relaxed), WorkerState::LISTED);
 }
 
-/// Lists the worker in that state. Neither it nor the list is touched after that: its taker may
-/// free both.
+/// Lists the worker in the given state. Neither the worker nor the list is touched after the push:
+/// the taker of the worker may free both.
 fn push(at: *mut WorkerControl, state: u32) {
     let Some(item) = NonNull::new(at.cast::<Link>()) else {
         return; // no worker
@@ -391,13 +402,14 @@ fn push(at: *mut WorkerControl, state: u32) {
     }
 }
 
-/// What is left to do once a thread has ended.
+/// The rest of a worker's end, which follows once its thread has ended.
 pub(crate) struct Last {
     control: *mut WorkerControl,
     scheduler: Option<&'static Thread>,
 }
 
-/// Before the slot of an exiting thread may be used again, on the carrier's own stack.
+/// Begins the end of an exiting worker, before its thread's slot may be used again. On the
+/// carrier's own stack.
 pub(crate) fn ends(thread: &Thread) -> Last {
     if thread.ums.load(Ordering::Relaxed).is_null() {
         return Last {
@@ -408,7 +420,7 @@ pub(crate) fn ends(thread: &Thread) -> Last {
     let control = thread.ums.swap(null_mut(), Ordering::Relaxed);
     Last {
         control,
-        scheduler: take_lease(thread, Ended::Exited, 0),
+        scheduler: take_token(thread, Ended::Exited, 0),
     }
 }
 

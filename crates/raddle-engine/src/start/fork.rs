@@ -99,7 +99,7 @@ impl Process {
             // Settings, which the child has as well:
             explicit: _, max_runnable: _, follows_cpus: _, most_extra: _, quantum_ns: _, hooks: _,
             // A log, which names the parent's threads until they are overwritten:
-            pins: _,
+            blocking: _,
             // `events::in_child`:
             recorder: _,
             // Meaningful while there is a poller:

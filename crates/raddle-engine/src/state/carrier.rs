@@ -24,7 +24,7 @@ use raddle_sched::{EventRing, RunQueue};
 use raddle_sys::abi::{CloneArgs, SigInfo};
 use raddle_sys::{mem, nr};
 
-/// What a carrier is doing, for inspection and for sysmon.
+/// The activity of a carrier, as sysmon and inspection see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub enum CarrierState {
@@ -55,15 +55,16 @@ pub const CURRENT: usize = 8;
 pub const RAW: usize = 16;
 /// Offset of [`Carrier::attention`].
 pub const ATTENTION: usize = 20;
-/// In [`Carrier::attention`]: something is to be looked at before the carrier may wait in the
-/// kernel.
+/// Value of [`Carrier::attention`]: a signal, or a request to give way, must be looked at before
+/// the carrier may wait in the kernel.
 pub const SIGNALLED: u32 = 1;
-/// In [`Carrier::attention`]: chaos wants to be asked at the end of the next call.
+/// Value of [`Carrier::attention`]: chaos decides at the end of the next call.
 pub(crate) const ASKS: u32 = 2;
 /// Offset of the scheduler loop's context.
 pub const SCHEDULER: usize = core::mem::offset_of!(Carrier, scheduler);
 
-/// Where a carrier finds its threads; 0 for its own queue, which is the short way.
+/// The queue from which a carrier takes its next thread. 0 is the carrier's own, which the short
+/// way of a pick assumes.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Source {
@@ -77,8 +78,11 @@ pub(crate) enum Source {
     Mailbox = 3,
 }
 
-/// See the module. `repr(C)`: assembly reads the head; and all that a fork makes the parent and the
-/// child write to is on one page, because each page is copied for either of them.
+/// A kernel thread that runs green threads.
+///
+/// `repr(C)`, for two reasons. Assembly reads the first words. The words that parent and child
+/// write after a fork are on one page, because the kernel copies each page that either of them
+/// writes.
 #[repr(C, align(4096))]
 pub struct Carrier {
     /// Its own address: what `mov %gs:0` reads.
@@ -94,12 +98,13 @@ pub struct Carrier {
     pub attention: AtomicU32,
     /// Non-zero while inside the vDSO on the runtime's behalf.
     pub in_clock: Cell<u32>,
-    /// Odd while it is in a call of a plug-in's: twice the number of such calls, less one. Written
+    /// The number of entries to and exits from calls of a plug-in: odd during such a call. Written
     /// by the carrier, read by sysmon and by its own signal handler.
     pub(crate) plugin_call: AtomicU64,
     /// The value of `plugin_call` during a call that is to be abandoned. Written by sysmon.
     pub(crate) abandon: AtomicU64,
-    /// Where the stack goes on behind that call; 0 outside. Used by the carrier and its handler.
+    /// The stack pointer at which the carrier goes on behind that call; 0 outside of calls. Used by
+    /// the carrier and its handler.
     pub(crate) anchor: Cell<usize>,
     /// Non-zero: the signal handler may deliver on the spot although the carrier is in the
     /// runtime's text (it raised the signal for that purpose).
@@ -110,16 +115,17 @@ pub struct Carrier {
 
     /// The scheduler loop's context while a green thread runs.
     pub(crate) scheduler: Cell<Context>,
-    /// Where the switch from the scheduler loop stores its "off the stack": no carrier waits for
-    /// it.
+    /// The word that the switch away from the scheduler loop clears, as it clears a thread's
+    /// `on_cpu`. No carrier waits for it.
     pub(crate) scheduler_on_cpu: Cell<u32>,
     /// The thread that the scheduler loop must run next. Its stack may still be in use.
     pub(crate) next: Cell<*mut Thread>,
     /// The thread that exits: the scheduler loop finishes it off its stack.
     pub(crate) exiting: Cell<*mut Thread>,
-    /// Looks for work, as [`raddle_sched::policy::Tick`] counts them.
+    /// The number of looks for work, from which [`raddle_sched::policy::Tick`] derives the queue
+    /// that is next.
     pub(crate) picks: Cell<u32>,
-    /// State of the generator behind chances.
+    /// The state of the random numbers of [`Carrier::draw`].
     pub(crate) dice: Cell<u32>,
     /// Budget of wake-ups for this carrier's backlog.
     pub(crate) backlog: Cell<Backlog>,
@@ -137,29 +143,30 @@ pub struct Carrier {
     pub answers_looked: Cell<u64>,
     /// The count of switches and the time stamp when a thread that answers clients was seen first.
     pub answers_seen: Cell<(u64, u64)>,
-    /// One more than the count of switches at which sysmon found the running thread's quantum used
-    /// up: while `switches` is that count, the thread is to give way. Written by sysmon.
+    /// A request to give way: one more than the value of `switches` at which it was made. The next
+    /// switch makes the request void. Written by sysmon and by the carrier.
     pub(crate) preempt_at: AtomicU64,
 
-    /// Ends the turns of threads that compute.
+    /// The timer that ends the turns of threads that compute.
     pub(crate) quantum_timer: QuantumTimer,
 
     /// 1 while this carrier counts as blocked in the kernel and another may run in its place. Set
     /// by sysmon, cleared by the carrier.
     pub(crate) handed_off: AtomicU32,
 
-    /// 1 while sysmon may take the lease of the worker that runs here: the worker gives it back by
+    /// 1 while sysmon may take the token of the worker that runs here: the worker gives it back by
     /// a swap then. Written by sysmon.
     pub(crate) watched: AtomicU32,
 
     /// [`SHARES`] while this carrier calls `execve`, or makes a child process that shares memory
     /// ([`SHARES_HANDLERS`] if it shares signal handlers, too), [`LEFT`] once that child has left
-    /// this carrier for its own. Meanwhile no other thread may get the carrier, nor its thread
-    /// another: the child knows by this word what it is. Written by the carrier and by the child
-    /// (release), which the carrier waits for (acquire).
+    /// this carrier for its own. Until the word is 0 again, the carrier runs no other thread, and
+    /// its thread runs on no other carrier. The child recognizes itself by this word. Written by
+    /// the carrier and by the child (release), which the carrier waits for (acquire).
     pub child_shares: AtomicU32,
-    /// 1 while the kernel keeps further signals, since [`Carrier::arrivals`] has had no room for
-    /// them. Set by the signal handler on this carrier, cleared by the carrier, which has looked.
+    /// 1 while this carrier blocks further signals of the program, because [`Carrier::arrivals`]
+    /// has no room for them. Set by the signal handler on this carrier; cleared by the carrier
+    /// after it has routed the arrivals.
     pub closed: AtomicU32,
 
     /// Position among the carriers.
@@ -180,7 +187,8 @@ pub struct Carrier {
     pub preempt: AtomicU64,
     /// Times it went to sleep.
     pub park: AtomicU64,
-    /// Thefts from this carrier since it last looked: its wake-ups are useful.
+    /// Thefts from this carrier since it last looked. A theft shows that waking another carrier was
+    /// useful.
     pub(crate) robbed: AtomicU32,
     /// A [`Source`]: non-zero leads picks, yields and wake-ups to a slower path. Written by the
     /// carrier; sysmon sets [`Source::Timed`].
@@ -195,19 +203,20 @@ pub struct Carrier {
     /// Non-zero: this kernel thread was changed for its bound thread alone, and differs from the
     /// others. Set by the carrier, or before it runs.
     pub apart: Cell<u32>,
-    /// Non-zero: this kernel thread has a table of descriptors that others don't share: what the
-    /// runtime knows of a number isn't about it. Set by the carrier, or before it runs.
+    /// Non-zero: this kernel thread has a table of descriptors that others don't share. The
+    /// runtime's rows of descriptors don't describe it. Set by the carrier, or before it runs.
     pub own_files: Cell<u32>,
-    /// The structure that the kernel reads in the place of the program's while this carrier makes a
-    /// child by `clone3`, and what the program passed: its address, or 0, and the size.
+    /// The arguments that the kernel reads, instead of the program's, while this carrier makes a
+    /// child by `clone3`.
     pub clone_args: Cell<CloneArgs>,
+    /// The address of the program's own arguments of that `clone3`, or 0, and their size.
     pub clone_at: Cell<[u64; 2]>,
     /// The flags of the child that this carrier makes: the child looks at them.
     pub clone_flags: Cell<u64>,
     /// Non-zero: its bound thread is green again once the carrier isn't apart any more. Set by the
     /// carrier; cleared under the thread's lock by a caller that wants the thread bound for good.
     pub lent: AtomicU32,
-    /// Non-zero: the bound thread has ended, elsewhere.
+    /// Non-zero: the bound thread has ended on another carrier.
     pub(crate) retired: AtomicU32,
     /// The bound thread once it is runnable. Stored by the waker, taken by the carrier.
     pub(crate) mailbox: AtomicPtr<Thread>,
@@ -252,7 +261,7 @@ impl Carrier {
         current: offset_of!(Carrier, current) as u32,
         state: offset_of!(Carrier, state) as u32,
         handed_off: offset_of!(Carrier, handed_off) as u32,
-        active: offset_of!(Carrier, switches) as u32,
+        switches: offset_of!(Carrier, switches) as u32,
         steal: offset_of!(Carrier, steal) as u32,
         steal_fail: offset_of!(Carrier, steal_fail) as u32,
         preempt: offset_of!(Carrier, preempt) as u32,
@@ -261,7 +270,7 @@ impl Carrier {
         reserved: 0,
     };
 
-    /// The running carrier.
+    /// Returns the running carrier.
     ///
     /// Never cached across a switch: the assembly is volatile.
     #[inline(always)]
@@ -271,7 +280,7 @@ impl Carrier {
         unsafe { &*raddle_arch::carrier_address() }
     }
 
-    /// The running carrier, or null on a kernel thread that is none.
+    /// Returns the running carrier; null on a kernel thread that is no carrier.
     #[inline(always)]
     pub fn current_or_null() -> *const Carrier {
         raddle_arch::gs_base() as *const Carrier
@@ -305,7 +314,7 @@ impl Carrier {
         self.raw.set(1);
     }
 
-    /// The green thread on this carrier.
+    /// Returns the green thread on this carrier.
     ///
     /// # Panics
     /// Never on a green stack, which is where it is called.
@@ -315,7 +324,7 @@ impl Carrier {
         unsafe { &*self.current.load(Ordering::Relaxed) }
     }
 
-    /// The green thread on this carrier, if any.
+    /// Returns the green thread on this carrier, if there is one.
     #[inline(always)]
     pub fn thread_or_none<'a>(&self) -> Option<&'a Thread> {
         // SAFETY: as above.
@@ -323,9 +332,9 @@ impl Carrier {
     }
 
     /// Returns true if a scheduler waits for the thread on this carrier.
-    pub(crate) fn is_leased(&self) -> bool {
+    pub(crate) fn runs_for_scheduler(&self) -> bool {
         let thread = self.thread_or_none();
-        thread.is_some_and(|thread| !thread.lease.load(Ordering::Relaxed).is_null())
+        thread.is_some_and(|thread| !thread.scheduler_token.load(Ordering::Relaxed).is_null())
     }
 
     #[inline(always)]
@@ -339,7 +348,7 @@ impl Carrier {
         self.preempt_at.load(Ordering::Acquire) == self.switches.load(Ordering::Relaxed) + 1
     }
 
-    /// The running thread is to give way at the end of its call; on this carrier.
+    /// Makes the running thread give way at the end of its call. On this carrier.
     pub(crate) fn preempt_here(&self) {
         let switches = self.switches.load(Ordering::Relaxed);
         self.preempt_at.store(switches + 1, Ordering::Relaxed);
@@ -357,8 +366,8 @@ impl Carrier {
         self.own_files.get() != 0
     }
 
-    /// The carrier's kernel thread is made by a `clone` with these flags: it is apart if it shares
-    /// less with its maker than others do. Before it runs.
+    /// Notes the flags of the `clone` that makes the carrier's kernel thread. The carrier is apart
+    /// if its kernel thread shares less with its maker than others do. Before it runs.
     pub(crate) fn become_as(&self, flags: u64) {
         const FILES: u64 = nr::CLONE_FILES as u64;
         const SHARED: u64 = FILES | (nr::CLONE_FS | nr::CLONE_SYSVSEM) as u64;
@@ -371,7 +380,7 @@ impl Carrier {
         }
     }
 
-    /// What the carrier is doing.
+    /// Returns the carrier's activity.
     pub fn state(&self) -> CarrierState {
         match self.state.load(Ordering::Relaxed) {
             1 => CarrierState::Idle,
@@ -388,13 +397,13 @@ impl Carrier {
         unsafe { &*self.engine.load(Ordering::Relaxed) }
     }
 
-    /// The carrier is this engine's from now on. Before it runs, and in the child of a fork.
+    /// Makes the carrier one of this engine's. Before it runs, and in the child of a fork.
     fn join(&self, engine: &Engine) {
         let engine = core::ptr::from_ref(engine).cast_mut();
         self.engine.store(engine, Ordering::Relaxed);
     }
 
-    /// Returns true if a pick, a yield or a wake-up here needs a closer look.
+    /// Returns true if a pick, a yield or a wake-up on this carrier must look at its source.
     #[inline(always)]
     pub(crate) fn takes_detour(&self) -> bool {
         self.source.load(Ordering::Relaxed) != Source::Own as u32
@@ -412,7 +421,7 @@ impl Carrier {
         self.source.load(Ordering::Relaxed) == Source::Timed as u32
     }
 
-    /// On this carrier, or before it runs.
+    /// Changes the carrier's source. On this carrier, or before it runs.
     pub(crate) fn set_source(&self, source: Source) {
         self.source.store(source as u32, Ordering::Relaxed);
     }
@@ -429,7 +438,7 @@ impl Carrier {
         self.change_source(Source::Own, Source::Timed)
     }
 
-    /// On this carrier.
+    /// Ends the carrier's accounts of CPU time. On this carrier.
     pub(crate) fn end_timing(&self) {
         self.timing.end();
         self.change_source(Source::Timed, Source::Own);
@@ -454,16 +463,16 @@ impl Carrier {
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
-    /// Leaves its stacks out of forks, until it forks itself: a fork takes longer with each
-    /// mapping. Not those of the first kernel thread, which forks in programs that know nothing of
-    /// the runtime, too. On this carrier.
+    /// Leaves the carrier's stacks out of forks until the carrier forks itself: a fork takes longer
+    /// with each mapping. On this carrier. The first kernel thread keeps its stacks in: it forks in
+    /// programs that know nothing of the runtime, too.
     pub(crate) fn leave_stacks_out(&self) {
         self.left_out.set(true);
         // SAFETY: the child of a fork has no carrier but the one that forked.
         self.each_stack(|at, len| unsafe { mem::leave_out_of_forks(at, len) });
     }
 
-    /// The carrier is about to fork.
+    /// Takes the carrier's stacks along into the fork that the carrier is about to make.
     #[inline]
     pub fn take_stacks_along(&self) {
         if self.left_out.get() {

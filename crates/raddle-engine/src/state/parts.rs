@@ -5,11 +5,11 @@
 //! ([`Process`](crate::state::process::Process)), and names no room above.
 
 pub(crate) mod block_events;
+pub(crate) mod blocking;
 pub(crate) mod direct;
 pub(crate) mod filters;
 pub(crate) mod helpers;
 pub(crate) mod pages;
-pub(crate) mod pinning;
 pub(crate) mod pump;
 pub(crate) mod quantum_timer;
 pub(crate) mod recorder;

@@ -11,11 +11,11 @@ use crate::state::clock;
 use crate::state::engine::Engine;
 use crate::state::engines::Engines;
 use crate::state::parts::block_events::BlockEvents;
+use crate::state::parts::blocking::BlockingLog;
 use crate::state::parts::direct::Direct;
 use crate::state::parts::filters::Filters;
 use crate::state::parts::helpers::Helpers;
 use crate::state::parts::pages::Pages;
-use crate::state::parts::pinning::Log;
 use crate::state::parts::pump::{Pump, Rows};
 use crate::state::parts::recorder::Recorder;
 use crate::state::parts::ring::Ring;
@@ -42,7 +42,7 @@ const FUTEX_ROWS: usize = 16384;
 /// The table of futexes, and of what else waits by address.
 pub type Futexes = WaitTable<FUTEX_ROWS>;
 
-/// What the user-mode kernel adds to a carrier's life.
+/// The functions of the user-mode kernel that carriers call.
 #[derive(Clone, Copy)]
 pub struct Hooks {
     /// On the carrier's own stack, before it runs its first green thread.
@@ -51,17 +51,17 @@ pub struct Hooks {
     pub thread_exited: fn(&Thread),
     /// On the carrier's own stack, when signals were recorded that no green thread has taken yet.
     pub route_signals: fn(),
-    /// Anywhere: what a reader of stacks must know of the user-mode kernel's code, and the bytes of
-    /// a save area.
+    /// On any thread: returns the parts of the user-mode kernel's code that a reader of stacks must
+    /// know, and the size of a save area in bytes.
     pub code_places: fn() -> (CodePlaces, usize),
 }
 
 /// See the module.
 ///
-/// `repr(C)`: what a fork makes the parent and the child write to is on one page, from the counts
-/// of [`ThreadTable`] to the words of the default [`Engine`], because each page is copied for
-/// either of them. All is zero before [`Process::init`]: the static takes no room in the file, and
-/// a fork copies no entries of page tables for what is never touched.
+/// `repr(C)`: the words that parent and child write after a fork are on one page, from the counts
+/// of [`ThreadTable`] to the words of the default [`Engine`], because the kernel copies each page
+/// that either of them writes. All is zero before [`Process::init`]: the static takes no room in
+/// the file, and a fork copies no entries of page tables for pages that were never touched.
 #[repr(C, align(4096))]
 pub struct Process {
     pub threads: ThreadTable,
@@ -111,7 +111,7 @@ pub struct Process {
     pub direct: Direct,
     pub pages: Pages,
     pub roster: Roster,
-    pub(crate) pins: Log,
+    pub(crate) blocking: BlockingLog,
     pub(crate) recorder: Recorder,
     pub(crate) block_events: BlockEvents,
     pub stacks: Stacks,
@@ -123,12 +123,12 @@ pub struct Process {
 
 /// The slots of carriers.
 pub(crate) struct Slots {
-    /// How many were ever in use.
+    /// The number of slots that were ever in use.
     pub(crate) committed: usize,
     /// Slots that were given back, linked through [`Carrier::next_free`]; 0 ends the list, else
     /// slot + 1.
     pub(crate) free: u32,
-    /// Listed ones that have no kernel thread any more, likewise.
+    /// Listed carriers that have no kernel thread any more, linked in the same way.
     pub(crate) ended: u32,
 }
 
@@ -186,7 +186,7 @@ impl Process {
             direct: Direct::new(),
             pages: Pages::new(),
             roster: Roster::new(),
-            pins: Log::new(),
+            blocking: BlockingLog::new(),
             recorder: Recorder::new(),
             block_events: BlockEvents::new(),
             stacks: Stacks::new(),
@@ -195,7 +195,7 @@ impl Process {
         }
     }
 
-    /// The default engine.
+    /// Returns the default engine.
     #[inline(always)]
     pub fn first(&self) -> &Engine {
         &self.engines.first
@@ -293,7 +293,8 @@ impl Process {
         self.explicit.store(1, Ordering::Relaxed);
     }
 
-    /// How long a thread may run while others wait; `u64::MAX` for ever.
+    /// Returns how long a thread may run while others wait, in nanoseconds; `u64::MAX` for no
+    /// limit.
     pub fn quantum_ns(&self) -> u64 {
         self.quantum_ns.load(Ordering::Relaxed)
     }
@@ -303,14 +304,14 @@ impl Process {
         self.quantum_ns.store(ns, Ordering::Relaxed);
     }
 
-    /// The listed carriers of all engines: all but those of bound threads.
+    /// Returns the listed carriers of all engines: all but those of bound threads.
     pub fn carriers(&self) -> impl Iterator<Item = &Carrier> {
         (0..self.listed.load(Ordering::Acquire) as usize)
             // SAFETY: the first `listed` entries are carriers, which are never freed.
             .map(|i| unsafe { &*self.list[i].load(Ordering::Acquire) })
     }
 
-    /// What the user-mode kernel added.
+    /// Returns the functions of the user-mode kernel.
     pub(crate) fn hooks(&self) -> &'static Hooks {
         // SAFETY: null or what lives for ever.
         match unsafe { self.hooks.load(Ordering::Acquire).as_ref() } {
@@ -319,7 +320,8 @@ impl Process {
         }
     }
 
-    /// The live thread with `tid` in the id bits of `mask`, which are at least the slot's.
+    /// Returns the live thread with the bits of `tid` in its id, as far as `mask` has them; `mask`
+    /// has at least the bits of the slot.
     pub fn find_by_low_bits(&self, tid: u32, mask: u32) -> Option<&Thread> {
         if tid == self.pid.load(Ordering::Relaxed) & mask {
             return self.find(self.pid.load(Ordering::Relaxed));
@@ -327,7 +329,7 @@ impl Process {
         self.threads.find_by_low_bits(tid, mask)
     }
 
-    /// The slot of the thread with this id, which may have ended since.
+    /// Returns the slot of the thread with this id, which may have ended since.
     pub fn slot_of(&self, tid: u32) -> Option<&Thread> {
         if tid == self.pid.load(Ordering::Relaxed) {
             // SAFETY: set at start-up; threads live in type-stable memory.
@@ -336,7 +338,7 @@ impl Process {
         self.threads.slot_of(tid)
     }
 
-    /// The live thread with this id.
+    /// Returns the live thread with this id.
     pub fn find(&self, tid: u32) -> Option<&Thread> {
         self.slot_of(tid)
             .filter(|thread| thread.life() == Life::Live)

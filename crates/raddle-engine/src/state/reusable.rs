@@ -4,8 +4,8 @@
 //! [`crate::scheduling::switch::exit`]'s last step, on the carrier's own stack; only its slot isn't
 //! given back.
 //!
-//! 1. The thread has made itself as good as new, says where its [`Seat`] is, and gives up its
-//!    carrier ([`crate::scheduling::switch::end`]). From then on no lookup finds it by its id.
+//! 1. The thread has made itself as good as new, says where its [`ReuseControl`] is, and gives up
+//!    its carrier ([`crate::scheduling::switch::end`]). From then on no lookup finds it by its id.
 //! 2. Off its stack, it is retired and goes to the list of its stack's size, under the lock: the
 //!    carrier that sees that no thread is left finds all that are kept.
 //! 3. The maker of a thread takes one, if there is one with such a stack. The taken thread gets
@@ -18,7 +18,7 @@ use crate::state::thread::{Thread, ThreadTable};
 use core::cell::Cell;
 use core::ptr::{NonNull, null, with_exposed_provenance};
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-pub use raddle_interface::Seat;
+pub use raddle_interface::ReuseControl;
 use raddle_sched::SpinLock;
 
 /// Sizes of stacks that threads are kept with.
@@ -110,12 +110,17 @@ impl ReusableThreads {
     }
 
     /// Retires `thread`, which is off its stack, and keeps it. Returns how many threads are left.
-    pub fn retire(&self, threads: &ThreadTable, thread: &Thread, seat: NonNull<Seat>) -> usize {
-        // SAFETY: the seat is on the thread's stack, which it hasn't left for good.
-        let stack_size = unsafe { seat.as_ref() }.stack_size;
+    pub fn retire(
+        &self,
+        threads: &ThreadTable,
+        thread: &Thread,
+        control: NonNull<ReuseControl>,
+    ) -> usize {
+        // SAFETY: the reuse control is on the thread's stack, which it hasn't left for good.
+        let stack_size = unsafe { control.as_ref() }.stack_size;
         let _lock = self.lock.lock();
         if let Some(class) = self.class(stack_size) {
-            thread.seat.set(seat.as_ptr());
+            thread.reuse.set(control.as_ptr());
             class.push(thread);
         }
         threads.retire(thread)
@@ -127,7 +132,7 @@ impl ReusableThreads {
         &self,
         threads: &ThreadTable,
         stack_size: usize,
-    ) -> Option<(&'static Thread, &'static Seat)> {
+    ) -> Option<(&'static Thread, &'static ReuseControl)> {
         if threads.is_full() {
             return None;
         }
@@ -139,13 +144,16 @@ impl ReusableThreads {
     }
 
     /// Takes any thread, and makes it one that lives, in which no signal is handled.
-    pub fn renew_any(&self, threads: &ThreadTable) -> Option<(&'static Thread, &'static Seat)> {
+    pub fn renew_any(
+        &self,
+        threads: &ThreadTable,
+    ) -> Option<(&'static Thread, &'static ReuseControl)> {
         let lock = self.lock.lock();
         let thread = self.classes.iter().find_map(Class::pop)?;
         drop(lock);
-        let seat = begin(threads, thread);
+        let control = begin(threads, thread);
         thread.signals.mask.store(u64::MAX, Ordering::Relaxed);
-        Some((thread, seat))
+        Some((thread, control))
     }
 
     /// Gives back the slots of those that are kept.
@@ -175,17 +183,17 @@ impl ReusableThreads {
 }
 
 /// Makes a thread that was taken from a list one that lives, with another id, which libc sees, too.
-fn begin(threads: &ThreadTable, thread: &'static Thread) -> &'static Seat {
-    let seat = thread.seat.get();
+fn begin(threads: &ThreadTable, thread: &'static Thread) -> &'static ReuseControl {
+    let control = thread.reuse.get();
     // SAFETY: the caller took the thread from the list, and alone has it; it is off its stack,
-    // where its seat stays until it runs. `clear_tid` is in its thread block, as the thread itself
-    // has found before.
+    // where its reuse control stays until it runs. `clear_tid` is in its thread block, as the
+    // thread itself has found before.
     unsafe {
         threads.renew(thread);
         let word = with_exposed_provenance::<AtomicU32>(thread.clear_tid.get());
         if let Some(word) = word.as_ref() {
             word.store(thread.tid(), Ordering::Relaxed);
         }
-        &*seat
+        &*control
     }
 }

@@ -1,4 +1,5 @@
-//! What the engine keeps of a thread's signals; the user-mode kernel gives it meaning.
+//! Pending signals and masks, of threads and of the process. The user-mode kernel decides what they
+//! mean.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -8,19 +9,20 @@ use raddle_sys::abi::{SigInfo, StackT};
 /// `si_code` of a timer's signal.
 pub const SI_TIMER: i32 = raddle_sys::nr::SI_TIMER;
 
-/// Signal records that can be queued in the process, as `RLIMIT_SIGPENDING` bounds them.
+/// The most signal records that can be queued in the process, as `RLIMIT_SIGPENDING` is for a
+/// kernel.
 const RECORDS: usize = 2048;
 
 /// Masks, pending signals and the alternate stack of one green thread.
 #[repr(C)]
 pub struct ThreadSignals {
-    /// Pending for the thread (bit n-1 for signal n). Changed under the queue's lock, by senders
-    /// and by the thread. First: each switch looks at it.
+    /// Pending signals (bit n-1 for signal n). Changed under the queue's lock, by senders and by
+    /// the thread. The first field, because each switch reads it.
     pub pending: AtomicU64,
     /// Blocked signals. Written by the thread itself.
     pub mask: AtomicU64,
-    /// Pending signals that came for the process: if the thread ends or blocks them before it takes
-    /// them, they go to another thread. Changed as `pending`.
+    /// Those of the pending signals that came for the process. If the thread ends, or blocks such a
+    /// signal, before it takes it, the signal goes to another thread. Changed as `pending`.
     pub shared: AtomicU64,
     /// The mask that a `sigsuspend`-like call replaced, to be restored after the handler.
     pub suspended_mask: Cell<Option<u64>>,
@@ -30,10 +32,10 @@ pub struct ThreadSignals {
     pub handled: Cell<bool>,
     /// True if the last delivery ran a handler without SA_RESTART.
     pub interrupting: Cell<bool>,
-    /// Behind which system call of libc that takes its number at run time the thread is, or 0. Such
-    /// calls can be cancelled. Written by the boundary's entry.
+    /// The address behind the system call that the thread is in, if libc takes the call's number at
+    /// run time; else 0. Such calls can be cancelled. Written by the boundary's entry.
     pub call_site: Cell<usize>,
-    /// `sigaltstack(2)`.
+    /// The alternate stack, as `sigaltstack(2)` set it.
     pub alternate: Cell<StackT>,
     /// Details of the pending signals.
     pub queue: SignalQueue,
@@ -43,8 +45,8 @@ impl ThreadSignals {
     /// Offset of [`ThreadSignals::pending`].
     pub const PENDING: usize = core::mem::offset_of!(Self, pending);
 
-    /// For a new thread: the creator sets the mask. Nothing is pending: the last thread in the slot
-    /// has dropped that at its end, after it had said that it doesn't live.
+    /// Prepares the signals of a new thread. The creator sets the mask. Nothing is pending, because
+    /// the last thread in the slot has dropped its pending signals after it was marked as exiting.
     pub fn reset(&self) {
         self.suspended_mask.set(None);
         self.call_site.set(0);
@@ -60,9 +62,10 @@ impl ThreadSignals {
         drop_records(&mut head);
     }
 
-    /// Makes a signal pending. `form` says whether its details are queued; `is_shared` that it came
-    /// for the process. False, and nothing is done, unless `is_live`, which is asked under the
-    /// lock: a thread that ends drops or passes on what is pending after it has said so.
+    /// Makes a signal pending. `form` says whether its details are queued, `is_shared` whether it
+    /// came for the process. Returns false, and does nothing, unless `is_live`, which is called
+    /// under the lock: a thread that ends first marks itself as exiting, and then drops or passes
+    /// on what is pending.
     pub fn post(
         &self,
         info: &SigInfo,
@@ -89,7 +92,7 @@ impl ThreadSignals {
         self.take_from(&self.pending, signal, |_| true)
     }
 
-    /// Takes `signal` if one is pending that came for the process.
+    /// Takes the oldest `signal` that came for the process, if one is pending.
     pub fn take_shared(&self, signal: u32) -> Option<SigInfo> {
         self.take_from(&self.shared, signal, |record| record.shared)
     }
@@ -110,7 +113,7 @@ impl ThreadSignals {
         Some(info.unwrap_or_else(|| without_details(signal)))
     }
 
-    /// Drops those of `signal` that fit.
+    /// Drops the pending instances of `signal` that fit.
     pub fn discard(&self, signal: u32, fits: impl Fn(&SigInfo) -> bool) {
         if self.pending.load(Ordering::SeqCst) & bit_of(signal) == 0 {
             return;
@@ -121,7 +124,7 @@ impl ThreadSignals {
         self.settle(&pool, *head, signal);
     }
 
-    /// After a signal was taken: is there more of it? Under both locks.
+    /// Clears the pending bits of `signal` unless more are queued. Under both locks.
     fn settle(&self, pool: &Pool, head: u16, signal: u32) {
         let bit = bit_of(signal);
         let (any, shared) = pool.holds(head, signal);
@@ -133,7 +136,7 @@ impl ThreadSignals {
         }
     }
 
-    /// Pending signals that aren't blocked.
+    /// Returns the pending signals that aren't blocked.
     #[inline(always)]
     pub fn deliverable(&self) -> u64 {
         let pending = self.pending.load(Ordering::Acquire);
@@ -145,11 +148,11 @@ impl ThreadSignals {
     }
 }
 
-/// Signals that pend for the process: no thread accepts them yet.
+/// The signals that pend for the process, because no thread accepts them yet.
 ///
-/// Signals of one number stay in their order, on the way from here to the accepting thread and
-/// back: what a thread has is older than what pends here. Signals move with both queues locked,
-/// this one first.
+/// Signals of one number keep their order on the way from here to the accepting thread and back: a
+/// thread's signals are older than those that pend here. A signal moves while both queues are
+/// locked, this one first.
 pub struct CommonSignals {
     /// Changed under the queue's lock.
     pending: AtomicU64,
@@ -157,7 +160,7 @@ pub struct CommonSignals {
 }
 
 impl CommonSignals {
-    /// With nothing pending.
+    /// Returns the state with nothing pending.
     pub const fn new() -> Self {
         Self {
             pending: AtomicU64::new(0),
@@ -165,13 +168,13 @@ impl CommonSignals {
         }
     }
 
-    /// What pends.
+    /// Returns the signals that pend.
     #[inline(always)]
     pub fn pending(&self) -> u64 {
         self.pending.load(Ordering::SeqCst)
     }
 
-    /// Makes a signal pending, behind others.
+    /// Makes a signal pending, behind others of its number.
     pub fn post(&self, info: &SigInfo, form: Form) {
         let bit = bit_of(info.signo as u32);
         let mut head = self.queue.head.lock();
@@ -180,7 +183,7 @@ impl CommonSignals {
         self.pending.fetch_or(bit, Ordering::SeqCst);
     }
 
-    /// Gives a signal to a thread at once, by `post`, unless others of its kind pend.
+    /// Gives a signal to a thread by `post`, unless others of its number pend here.
     pub fn pass(&self, signal: u32, post: impl FnOnce() -> bool) -> Passed {
         let _head = self.queue.head.lock();
         match self.pending.load(Ordering::Relaxed) & bit_of(signal) {
@@ -190,8 +193,8 @@ impl CommonSignals {
         }
     }
 
-    /// Takes `signal` for a thread, the oldest of its kind, if it is pending and the thread itself
-    /// has none, which would be older.
+    /// Takes `signal` for a thread, the oldest instance, if one is pending and the thread has none
+    /// of its own, which would be older.
     pub fn take(&self, thread: &ThreadSignals, signal: u32) -> Option<SigInfo> {
         let bit = bit_of(signal);
         let mut head = self.queue.head.lock();
@@ -205,8 +208,8 @@ impl CommonSignals {
         Some(info.unwrap_or_else(|| without_details(signal)))
     }
 
-    /// Gives the oldest of `signal` away by `post`, which says whether it took it; else it stays
-    /// where it is. Returns false if it wasn't given.
+    /// Gives the oldest instance of `signal` away by `post`, which returns whether it was taken;
+    /// else the instance stays. Returns false if it wasn't taken, or there is none.
     pub fn give(&self, signal: u32, post: impl FnOnce(&SigInfo) -> bool) -> bool {
         let mut head = self.queue.head.lock();
         if self.pending.load(Ordering::Relaxed) & bit_of(signal) == 0 {
@@ -222,8 +225,9 @@ impl CommonSignals {
         true
     }
 
-    /// Takes what `thread` has of `signal` and what came for the process, before what pends here.
-    /// Nothing is done unless `is_refused`, which is asked under the locks.
+    /// Takes the instances of `signal` that came for the process back from `thread`, and puts them
+    /// before those that pend here. Does nothing unless `is_refused`, which is called under the
+    /// locks.
     pub fn take_back(
         &self,
         thread: &ThreadSignals,
@@ -243,7 +247,7 @@ impl CommonSignals {
         self.pending.fetch_or(bit, Ordering::SeqCst);
     }
 
-    /// Drops those of `signal` that fit.
+    /// Drops the pending instances of `signal` that fit.
     pub fn discard(&self, signal: u32, fits: impl Fn(&SigInfo) -> bool) {
         if self.pending() & bit_of(signal) == 0 {
             return;
@@ -254,7 +258,7 @@ impl CommonSignals {
         self.settle(&pool, *head, signal);
     }
 
-    /// After a signal was taken. Under both locks.
+    /// Clears the pending bit of `signal` unless more are queued. Under both locks.
     fn settle(&self, pool: &Pool, head: u16, signal: u32) {
         if !pool.holds(head, signal).0 {
             self.pending.fetch_and(!bit_of(signal), Ordering::SeqCst);
@@ -275,15 +279,15 @@ impl CommonSignals {
     }
 }
 
-/// What became of a signal that came for the process.
+/// The outcome of [`CommonSignals::pass`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub enum Passed {
-    /// A thread has it.
+    /// A thread has taken the signal.
     Given,
-    /// The thread that was to have it didn't take it.
+    /// The thread didn't take it.
     Refused,
-    /// Others of its kind pend, and come first.
+    /// Others of its number pend, and come first.
     Late,
 }
 
@@ -300,13 +304,15 @@ pub enum Form {
     Once,
     /// The details of each.
     Each,
-    /// The details of each, but expiries of one timer are counted in the first one's. In a timer's
-    /// record the id stands where others have the sender, the overrun where its user is.
+    /// The details of each, except that further expiries of one timer are counted in the record of
+    /// the first. In a timer's record the timer's id stands in the place of the sender's id, and
+    /// the overrun in the place of the sender's user.
     Expiry,
 }
 
 impl Form {
-    /// The form of a signal that came as `info` says: all details of the real-time signals.
+    /// Returns the form of the signal `info`: each instance of a real-time signal keeps its
+    /// details.
     pub const fn of(info: &SigInfo) -> Self {
         const FIRST_REAL_TIME: i32 = 32;
         match info.code {
@@ -351,7 +357,7 @@ const fn bit_of(signal: u32) -> u64 {
     1 << (signal - 1)
 }
 
-/// What is told of a signal when there was no room for its details.
+/// Returns the details of a signal if there was no room for its own.
 const fn without_details(signal: u32) -> SigInfo {
     SigInfo {
         signo: signal as i32,
@@ -360,21 +366,21 @@ const fn without_details(signal: u32) -> SigInfo {
 }
 
 impl SignalQueue {
-    /// An empty queue.
+    /// Returns an empty queue.
     pub const fn new() -> Self {
         Self {
             head: SpinLock::new(0),
         }
     }
 
-    /// Appends `info`; `already` says that its signal is pending. Returns false if the pool is
-    /// empty: the signal is pending without details then, as Linux does for standard signals.
+    /// Appends `info`; `already` says whether its signal is pending. Returns false if the pool is
+    /// empty: the signal then pends without details, as a standard signal does in Linux.
     pub fn push(&self, info: &SigInfo, form: Form, already: bool) -> bool {
         let mut head = self.head.lock();
         POOL.lock().add(&mut head, info, form, already, false)
     }
 
-    /// Takes the oldest record of `signal`; also says whether more of the same are queued.
+    /// Takes the oldest record of `signal`. Returns it, and whether more of `signal` are queued.
     pub fn take(&self, signal: u32) -> (Option<SigInfo>, bool) {
         let mut head = self.head.lock();
         let mut pool = POOL.lock();
@@ -511,7 +517,7 @@ impl Pool {
         }
     }
 
-    /// The last record of a queue; 0 of an empty one.
+    /// Returns the last record of a queue; 0 for an empty one.
     fn last(&mut self, head: u16) -> u16 {
         let mut at = head;
         while at != 0 && self.record(at).next != 0 {
@@ -520,7 +526,7 @@ impl Pool {
         at
     }
 
-    /// The oldest record of `signal`.
+    /// Returns the oldest record of `signal`.
     fn find(&self, head: u16, signal: u32) -> Option<SigInfo> {
         let mut at = head;
         while at != 0 {
@@ -558,7 +564,8 @@ impl Pool {
         None
     }
 
-    /// Whether the queue has records of `signal`, and whether some of them came for the process.
+    /// Returns whether the queue has records of `signal`, and whether some of them came for the
+    /// process.
     fn holds(&self, head: u16, signal: u32) -> (bool, bool) {
         let (mut any, mut shared) = (false, false);
         let mut at = head;

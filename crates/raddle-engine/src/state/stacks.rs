@@ -6,13 +6,13 @@
 //! - *Arena*: addresses far from where the kernel puts mappings. They aren't reserved: what the
 //!   program maps there stays the program's.
 //! - *Segment*: a gigabyte of the arena, cut into *slots* of one size.
-//! - *Slot*: one stack with its guard. It is mapped when it is needed, by itself; neighbours merge
-//!   into one mapping of the kernel's.
+//! - *Slot*: one stack with its guard. Each slot is mapped by itself, when it is needed; the kernel
+//!   merges neighbours into one mapping.
 //! - *Guard*: the lowest pages of a slot, without access by `MADV_GUARD_INSTALL` (Linux 6.13),
 //!   which takes no mapping. It stays when a slot is used again, so a warm stack costs no system
 //!   call.
 //!
-//! What a slot is to the program ([`Phase`]):
+//! The phases of a slot ([`Phase`]):
 //!
 //! | phase | mapped | the program sees |
 //! |---|---|---|
@@ -22,14 +22,14 @@
 //! | `Used` | yes | a stack that can be read and written above its guard |
 //! | `Kernel` | by the program | what the kernel knows |
 //!
-//! Guards are all that the arena pretends. A call that changes more than how far the guard of a
-//! used slot reaches goes to the kernel; before that the slot is *handed over*: the guard becomes a
-//! protected page, and from then on all that the program sees of the slot is the kernel's. It is
-//! used again once the program has unmapped it as a whole.
+//! The arena emulates guards and nothing else. It answers a call that moves the end of a used
+//! slot's guard. Any other call on a slot goes to the kernel; before that the slot is *handed
+//! over*: its guard becomes a protected page, and the slot is an ordinary mapping from then on. The
+//! slot is used again once the program has unmapped it as a whole.
 //!
-//! Address space counts for a program with a limit on it (`RLIMIT_AS`, `RLIMIT_DATA`, or
-//! `vm.overcommit_memory` 2). Free slots are unmapped there at once. A limit that another process
-//! sets isn't seen: [`Stacks::retreat`] unmaps them when the kernel refuses memory.
+//! In a program with a limit on its address space (`RLIMIT_AS`, `RLIMIT_DATA`, or
+//! `vm.overcommit_memory` 2), free slots are unmapped at once. The runtime doesn't see a limit that
+//! another process sets: [`Stacks::retreat`] unmaps free slots when the kernel refuses memory.
 //!
 //! Rejected: a reservation for all stacks, which counts against the limit; an arena for all that
 //! the program maps with `MAP_STACK`, since any call may follow.
@@ -48,11 +48,11 @@ use slots::{ARENA, Lists, MAX_SLOT, MIN_SLOT, Phase, Segments, Slot, State};
 const DONTNEED: usize = nr::MADV_DONTNEED as usize;
 const GUARD_INSTALL: usize = nr::MADV_GUARD_INSTALL as usize;
 const GUARD_REMOVE: usize = nr::MADV_GUARD_REMOVE as usize;
-/// Free slots stay mapped up to so many bytes: page tables of 4 MiB, and as many empty bytes in a
-/// core dump.
+/// The most bytes of free slots that stay mapped. They cost page tables of 4 MiB, and as many empty
+/// bytes in a core dump.
 const WARM_MOST: usize = 2 << 30;
 
-/// Whole pages, `from` to `to`; not empty.
+/// A range of whole pages, from `from` to `to`; not empty.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
     pub from: usize,
@@ -60,8 +60,8 @@ pub struct Range {
 }
 
 impl Range {
-    /// The pages that a call with an address and a length is about, as the kernel rounds them;
-    /// `None` if the kernel refuses the pair, or finds nothing to do.
+    /// Returns the pages that a call with this address and length is about, as the kernel rounds
+    /// them; `None` if the kernel refuses the pair, or finds nothing to do.
     pub fn of_call(address: usize, len: usize) -> Option<Self> {
         let to = address.checked_add(len.checked_next_multiple_of(PAGE_SIZE)?)?;
         let is_right = address.is_multiple_of(PAGE_SIZE) && to > address;
@@ -82,28 +82,29 @@ impl Range {
     }
 }
 
-/// What `mprotect(2)` asks for.
+/// The access that `mprotect(2)` asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Access {
     None,
     ReadWrite,
 }
 
-/// How a guard is made in the program's view.
+/// The way in which the program has made a guard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Guard {
-    /// By `mprotect(2)`: the pages keep what is in them, and are opened by the same call.
+    /// By `mprotect(2)`: the pages keep their content, and `mprotect` gives access again.
     Protected,
-    /// By `madvise(2)` with MADV_GUARD_INSTALL, which empties them; `mprotect` doesn't open it.
+    /// By `madvise(2)` with MADV_GUARD_INSTALL, which empties the pages; `mprotect` gives no access
+    /// to them.
     Installed,
 }
 
-/// How a call is answered.
+/// The answer to a call on memory of the arena.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// The call is done.
     Done,
-    /// The kernel answers: it knows all that concerns the call.
+    /// The kernel answers, since nothing that the arena emulates concerns the call.
     Kernel,
     /// The call fails with this errno, negated.
     Fails(isize),
@@ -115,19 +116,19 @@ impl From<Result<(), isize>> for Answer {
     }
 }
 
-/// See the module.
+/// The arena and its slots.
 pub struct Stacks {
-    /// Where the arena begins; 0 without one. Written once.
+    /// The arena's lowest address; 0 without an arena. Written once.
     base: AtomicUsize,
     segments: Segments,
     lists: SpinLock<Lists>,
     /// Bytes of free slots that are mapped. Changed under the slot's lock.
     warm: AtomicUsize,
-    /// How many slots are locked, for the child of a fork.
+    /// The number of slots that are locked, for the child of a fork.
     held: AtomicU32,
-    /// 1 if the process may not have any amount of address space. Written when limits are read.
+    /// 1 if the process has a limit on its address space. Written when limits are read.
     limited: AtomicU32,
-    /// 1 if the kernel lets no more memory be mapped than there is. Written once.
+    /// 1 if the kernel doesn't overcommit memory. Written once.
     counted: AtomicU32,
 }
 
@@ -144,7 +145,7 @@ impl Stacks {
         }
     }
 
-    /// Opens the arena if the kernel has guard regions; without them there is none.
+    /// Opens the arena, if the kernel has guard regions.
     pub fn open(&self) {
         if self.is_open() {
             return;
@@ -182,7 +183,7 @@ impl Stacks {
         self.limited.store(u32::from(is_limited), Ordering::Relaxed);
     }
 
-    /// The slot that holds `address`, if it was ever used.
+    /// Returns the slot that holds `address`, if the slot was ever used.
     #[inline(always)]
     fn slot_of(&self, address: usize) -> Option<Slot<'_>> {
         let base = self.base.load(Ordering::Relaxed);
@@ -193,7 +194,7 @@ impl Stacks {
         self.segments.slot_of(base, offset)
     }
 
-    /// The used slots that the range touches.
+    /// Returns the used slots that the range touches.
     fn slots_in(&self, range: Range) -> impl Iterator<Item = Slot<'_>> {
         let base = self.base.load(Ordering::Relaxed);
         let from = range.from.saturating_sub(base);
@@ -225,7 +226,7 @@ impl Stacks {
         };
     }
 
-    /// A stack of `size` bytes for glibc; `None` if the arena can't serve it.
+    /// Returns the address of a stack of `size` bytes for glibc; `None` if the arena has none.
     pub fn allocate(&self, size: usize, access: Access) -> Option<usize> {
         let is_served = (MIN_SLOT..=MAX_SLOT).contains(&size) && size.is_multiple_of(PAGE_SIZE);
         if !self.is_open() || !is_served {
@@ -249,8 +250,8 @@ impl Stacks {
         self.base.load(Ordering::Relaxed)
     }
 
-    /// `munmap` of a stack by glibc. Returns false if it isn't a whole slot that the arena answers
-    /// for.
+    /// Answers `munmap` of a stack by glibc. Returns false if the range isn't a whole slot that the
+    /// arena answers for.
     pub fn release(&self, range: Range) -> bool {
         let Some(slot) = self.slot_of(range.from).filter(|slot| slot.range == range) else {
             return false;
@@ -266,8 +267,8 @@ impl Stacks {
         ended
     }
 
-    /// The stack of an ended thread is free: without what is in it, or unmapped. Returns false if
-    /// the kernel does neither.
+    /// Frees the stack of an ended thread: empties or unmaps it. Returns false if the kernel does
+    /// neither.
     fn end(&self, slot: &Slot<'_>, state: &mut State) -> bool {
         let Range { from, to } = slot.range;
         let is_full = self.warm.load(Ordering::Relaxed) + (to - from) > WARM_MOST;
@@ -284,7 +285,8 @@ impl Stacks {
         true
     }
 
-    /// `mprotect` of a range that is in one slot. `is_clean` says whether pages hold nothing.
+    /// Answers `mprotect` of a range that is in one slot. `is_clean` tells whether pages hold
+    /// nothing.
     pub fn protect(
         &self,
         range: Range,
@@ -324,7 +326,8 @@ impl Stacks {
         })
     }
 
-    /// `mmap` of private anonymous memory over a range that is in one slot: what was there is gone.
+    /// Answers `mmap` of private anonymous memory over a range that is in one slot: the content is
+    /// gone.
     pub fn map_over(&self, range: Range, access: Access) -> Answer {
         let Some(slot) = self.slot_of(range.from).filter(|slot| slot.holds(range)) else {
             return self.hand_over(range).into();
@@ -348,7 +351,7 @@ impl Stacks {
         })
     }
 
-    /// `madvise` with MADV_GUARD_INSTALL or MADV_GUARD_REMOVE.
+    /// Answers `madvise` with MADV_GUARD_INSTALL or MADV_GUARD_REMOVE.
     pub fn advise_guard(&self, range: Range, installs: bool) -> Answer {
         let Some(slot) = self.slot_of(range.from).filter(|slot| slot.holds(range)) else {
             return self.hand_over(range).into();
@@ -370,8 +373,8 @@ impl Stacks {
         })
     }
 
-    /// Returns true if the range begins with the slot that `here` is in and ends at or below
-    /// `here`, and the program has had nothing else than glibc's stack there.
+    /// Returns true if the range begins where the slot of `here` begins, ends at or below `here`,
+    /// and the program has had nothing but glibc's stack there.
     #[inline(always)]
     pub fn is_low_end_of_own(&self, range: Range, here: usize) -> bool {
         self.slot_of(range.from).is_some_and(|slot| {
@@ -380,8 +383,8 @@ impl Stacks {
         })
     }
 
-    /// Before the program makes a call about the range that the kernel answers: what of it the
-    /// arena pretends becomes true.
+    /// Hands the slots of the range over to the kernel, which answers the program's next call about
+    /// the range: emulated guards become real ones.
     ///
     /// # Errors
     /// ENOMEM, if there may not be so many mappings.
@@ -390,15 +393,16 @@ impl Stacks {
             .try_for_each(|slot| self.with(&slot, |state| hand_over(&slot, state)))
     }
 
-    /// Before a call that finds nothing where no mapping of the program's is, but leaves its
-    /// mappings as they are: unmaps free slots.
+    /// Unmaps the free slots of the range, before a call that must find no mapping there, and that
+    /// leaves the program's mappings as they are.
     pub fn clear(&self, range: Range) {
         for slot in self.slots_in(range) {
             self.with(&slot, |state| clear(&slot, state));
         }
     }
 
-    /// The kernel has unmapped the range for the program: slots that lie in it can be used again.
+    /// Notes that the kernel has unmapped the range for the program: the slots that lie in it can
+    /// be used again.
     pub fn unmapped(&self, range: Range) {
         for slot in self.slots_in(range) {
             let is_empty = range.contains(slot.range)
@@ -436,14 +440,15 @@ impl Stacks {
         true
     }
 
-    /// The program has set a limit, or is about to: free slots don't stay mapped.
+    /// Notes that the program has set a limit, or is about to: free slots don't stay mapped from
+    /// now on.
     pub fn limit(&self) {
         self.limited.store(1, Ordering::Relaxed);
         self.retreat();
     }
 
-    /// In the child of a fork: the holders of locks don't exist. What they were changing may be in
-    /// between, and becomes the kernel's.
+    /// Frees the locks, in the child of a fork, where their holders don't exist. A slot that was
+    /// locked may be half changed: it becomes the kernel's.
     pub(crate) fn reset(&self) {
         let Self {
             lists,

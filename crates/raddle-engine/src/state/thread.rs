@@ -14,7 +14,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 use raddle_arch::Context;
 pub use raddle_inspect::WaitKind;
 pub use raddle_interface::Birth;
-use raddle_interface::{HostControl, Lease, Seat, WorkerControl, WorkerState};
+use raddle_interface::{HostControl, ReuseControl, SchedulerToken, WorkerControl, WorkerState};
 use raddle_sched::share::Account;
 use raddle_sched::{Task, TaskRef, WaitNode, Wake};
 pub use table::{MAX_THREADS, TID_BASE, ThreadTable};
@@ -45,9 +45,9 @@ pub struct Thread {
     /// If not null, this thread is run by user-mode schedulers ([`crate::scheduling::ums`]). Set
     /// before it runs and cleared at its end.
     pub ums: AtomicPtr<WorkerControl>,
-    /// If not null, a scheduler waits for this thread. Set by the scheduler; taken by the thread,
-    /// or by sysmon.
-    pub(crate) lease: AtomicPtr<Lease>,
+    /// The token of the scheduler that waits for this thread, or null. Set by the scheduler; taken
+    /// by the thread, or by sysmon.
+    pub(crate) scheduler_token: AtomicPtr<SchedulerToken>,
     /// If not null, this thread hosts light threads of the explicit API.
     pub host: Cell<*const HostControl>,
     pub signals: ThreadSignals,
@@ -66,58 +66,61 @@ pub struct Thread {
     pub(crate) ready_ns: AtomicU64,
     /// Times it was preempted.
     pub preempt: AtomicU64,
-    /// The turn in which it was interrupted, if it was.
+    /// The turn in which the thread was preempted, if it was.
     pub(crate) turn: Turn,
-    /// Where its registers are kept while it is preempted; 0 before the first time. The memory
-    /// stays with the slot.
+    /// The address of its save area, which has its registers while it is preempted; 0 before the
+    /// first preemption. The memory stays with the slot.
     pub save_area: Cell<usize>,
-    /// `CLONE_CHILD_CLEARTID`'s address in the program's memory, or 0: zeroed and woken when it
-    /// exits.
+    /// The address that `CLONE_CHILD_CLEARTID` names in the program's memory, or 0. When the thread
+    /// exits, the word there is zeroed, and its waiters are woken.
     pub clear_tid: Cell<usize>,
-    /// Head of its robust list, as `set_robust_list(2)` was told.
+    /// The head of its robust list, as `set_robust_list(2)` got it.
     pub robust_list: Cell<usize>,
-    /// 1 if another thread waited for a PI futex that it owned. SeqCst: set before the waiter looks
-    /// whether the owner lives, read by the owner after it has said that it doesn't.
+    /// 1 if another thread waited for a PI futex that this thread owned. SeqCst: the waiter sets it
+    /// before it looks whether the owner lives; the owner reads it after it has marked itself as
+    /// exiting.
     pub inherits: AtomicU32,
     /// If not null, the carrier that runs this thread and nothing else.
     pub bound: AtomicPtr<Carrier>,
-    /// If not null, the carrier that ran it alone and will again
-    /// ([`crate::scheduling::bound::unbind`]). The thread's own.
+    /// The bound carrier to which the thread returns ([`crate::scheduling::bound::unbind`]), or
+    /// null. Used by the thread alone.
     pub(crate) away_from: AtomicPtr<Carrier>,
     /// [`ROUTED`], [`FOLLOWED`]. Stale bits cost a closer look and no more.
     routes: AtomicU32,
     /// Number of the engine that it belongs to; 0 for the default one. Written with `routes`.
     engine: AtomicU32,
-    /// What the explicit API said of the next thread that this one creates.
+    /// The properties that the explicit API asked for, of the next thread that this one creates.
     pub next: Cell<Birth>,
-    /// How long its scheduler lets it compute at a time; 0 for ever. Written by the scheduler, read
-    /// by sysmon.
-    pub(crate) leased_ns: AtomicU64,
-    /// The next thread that this one creates is that worker.
+    /// How long its scheduler lets it compute at a time, in nanoseconds; 0 for no limit. Written by
+    /// the scheduler, read by sysmon.
+    pub(crate) worker_quantum_ns: AtomicU64,
+    /// The worker that the next thread becomes that this one creates; null for none.
     pub(crate) ums_next: Cell<*const WorkerControl>,
-    /// The lease that this thread has taken, as a light worker, to decide. Its own.
-    pub deciding: Cell<*const Lease>,
-    /// 1 if the thread was cancelled and hasn't looked yet. SeqCst: set before the canceller tries
-    /// to claim a wait, read by the waiter after it announced the wait.
+    /// The token that this thread has taken, as a light worker, to decide. Its own.
+    pub deciding: Cell<*const SchedulerToken>,
+    /// 1 if the thread was cancelled and hasn't noticed it yet. SeqCst: the canceller sets it
+    /// before it tries to claim a wait; the waiter reads it after it has announced the wait.
     pub cancelled: AtomicU32,
-    /// The next thread that this one creates is to be bound (an exclusion rule).
+    /// True if the next thread that this one creates is to be bound, by an exclusion rule.
     pub bind_next: Cell<bool>,
     /// One more than a descriptor of the file that the thread's call waits for, if the program has
     /// closed the number meanwhile; else 0. Set by the closing thread, before it wakes this one.
     pub(crate) closed_file: AtomicU32,
-    /// The next thread that this one creates is to be green, where others aren't
+    /// True if the next thread that this one creates is to be green where others aren't
     /// ([`crate::state::process::Process::is_explicit`]).
     pub green_next: Cell<bool>,
     /// The policy's group of the next thread that this one creates, or 0 if no rule says.
     pub share_next: Cell<u32>,
-    /// If not null, the thread is kept when it ends ([`crate::state::reusable`]).
-    pub seat: Cell<*const Seat>,
-    /// The next thread that is kept. Under the lock there.
+    /// The thread's part of reuse ([`crate::state::reusable`]); null for a thread that isn't kept
+    /// when it ends.
+    pub reuse: Cell<*const ReuseControl>,
+    /// The next thread in a list of kept threads. Under the lock there.
     pub(crate) next_reusable: Cell<*const Thread>,
     pub(crate) cpu: CpuTime,
     /// 1 for a compiler thread ([`crate::state::compilers`]).
     pub(crate) compiles: AtomicU32,
-    /// What it has used of its share. Written by the carrier that runs it or makes it runnable.
+    /// The CPU time that it has used, weighted by its share. Written by the carrier that runs it or
+    /// makes it runnable.
     pub(crate) account: Account,
     /// Scheduling attributes.
     pub attributes: attributes::Shared,
@@ -136,7 +139,7 @@ const ROUTED: u32 = 1;
 const FOLLOWED: u32 = 2;
 
 impl Thread {
-    /// Offset of the word that says where the thread is in its life.
+    /// Offset of the word that has the thread's [`Life`].
     pub(crate) const LIFE: usize = core::mem::offset_of!(Thread, life);
     /// Offset of the engine's number.
     pub(crate) const ENGINE: usize = core::mem::offset_of!(Thread, engine);
@@ -153,21 +156,22 @@ const _: () = {
 };
 
 impl Thread {
-    /// The thread's part that the scheduler knows.
+    /// Returns the part of the thread that the scheduler knows.
     #[inline(always)]
     pub fn task_ref(&self) -> TaskRef {
         // SAFETY: threads live in type-stable memory; the task is its first field.
         unsafe { TaskRef::new(core::ptr::NonNull::from(self).cast()) }
     }
 
-    /// The thread a task belongs to.
+    /// Returns the thread that a task is the part of.
     #[inline(always)]
     pub fn of<'a>(task: TaskRef) -> &'a Thread {
         // SAFETY: every task of the engine is the first field of a Thread in the table.
         unsafe { &*task.as_ptr().cast::<Thread>() }
     }
 
-    /// Tries to win the right to wake the thread, however it waits; the winner must push it.
+    /// Claims the thread's wait, of either kind. Returns true if the claim succeeds; the caller
+    /// must then push the thread.
     #[must_use]
     pub fn claim(&self, why: Wake) -> bool {
         // SAFETY: threads are queued with their own node, in the table of futexes.
@@ -175,15 +179,15 @@ impl Thread {
         self.task.claim(why) || queued()
     }
 
-    /// The thread as a pointer, for fields that hold one.
+    /// Returns a pointer to the thread, for fields that hold one.
     #[inline(always)]
     pub fn as_ptr(&self) -> *mut Thread {
         core::ptr::from_ref(self).cast_mut()
     }
 
-    /// Returns true if the thread must not run on `carrier`, which has picked it: it was bound
-    /// while it stood in a queue. A carrier that ran it last looks no closer, which keeps this
-    /// cheap.
+    /// Returns true if the thread must not run on `carrier`, which has picked it, because it was
+    /// bound while it stood in a queue. For the carrier that ran the thread last, one comparison
+    /// tells.
     #[inline(always)]
     pub(crate) fn was_bound_to_other(&self, carrier: &Carrier) -> bool {
         let here = core::ptr::from_ref(carrier).cast_mut();
@@ -200,13 +204,14 @@ impl Thread {
         !bound.is_null() && !core::ptr::eq(bound, carrier)
     }
 
-    /// Returns true if a thread's wait and wake-up aren't the carrier's concern alone.
+    /// Returns true if a user-mode scheduler or a host of light threads must hear of the thread's
+    /// waits.
     #[inline(always)]
     pub(crate) fn is_special(&self) -> bool {
         self.ums.load(Ordering::Relaxed).addr() | self.host.get().addr() != 0
     }
 
-    /// Returns true if its next thread is to be no UMS worker.
+    /// Returns true if the next thread that it creates is no UMS worker.
     pub fn ums_next_is_none(&self) -> bool {
         self.ums_next.get().is_null()
     }
@@ -223,7 +228,7 @@ impl Thread {
         self.routes.load(Ordering::Relaxed) & ROUTED != 0
     }
 
-    /// The thread is bound or a UMS worker from now on.
+    /// Marks the thread as one that a wake-up may put elsewhere than into a run queue.
     pub(crate) fn is_routed(&self) {
         self.routes.fetch_or(ROUTED, Ordering::SeqCst);
     }
@@ -242,8 +247,9 @@ impl Thread {
         }
     }
 
-    /// The running thread is no longer bound, unless it is bound anew meanwhile: the binder sets
-    /// `routes` after it has stored the carrier, which is looked at last here.
+    /// Takes the mark of [`Thread::is_routed`] away from the running thread, which is no longer
+    /// bound. Another thread may bind it anew meanwhile: the binder sets `routes` after it has
+    /// stored the carrier, which is read last here.
     pub(crate) fn is_unbound(&self) {
         if self.ums.load(Ordering::Relaxed).is_null() && self.engine_number() == 0 {
             self.routes.swap(0, Ordering::SeqCst);
@@ -253,25 +259,25 @@ impl Thread {
         }
     }
 
-    /// Number of the engine that the thread belongs to; 0 for the default one.
+    /// Returns the number of the engine that the thread belongs to; 0 for the default one.
     #[inline(always)]
     pub fn engine_number(&self) -> u32 {
         self.engine.load(Ordering::Relaxed)
     }
 
-    /// The engine that queues the thread.
+    /// Returns the engine that queues the thread.
     #[inline(always)]
     pub(crate) fn engine(&self) -> &'static Engine {
         PROCESS.engines.of(self.engine_number())
     }
 
-    /// From the next time that it becomes runnable, the thread is engine `number`'s.
+    /// Gives the thread to engine `number`, from the next time on that the thread becomes runnable.
     pub(crate) fn set_engine(&self, number: u32) {
         self.engine.store(number, Ordering::Relaxed);
         self.is_routed();
     }
 
-    /// Makes it the main thread of a fork's child, which has the id `pid`.
+    /// Makes the thread the main thread of a fork's child, which has the id `pid`.
     ///
     /// # Safety
     /// Only in the child of a fork, for the thread that survives, before a second thread exists.
@@ -279,21 +285,21 @@ impl Thread {
         #[rustfmt::skip]
         let Self {
             signals, attributes, bound, away_from, robust_list, inherits, tid,
-            ums: _, lease: _, // `leave_ums`
+            ums: _, scheduler_token: _, // `leave_ums`
             cpu: _, // `accounting::in_child`
             // Used for waits only; the thread runs:
             task: _, node: _, wait_kind: _, wait_arg: _, context: _, since_ns: _, deadline_ns: _,
             wait_lock: _, ready_ns: _, closed_file: _,
             // Identity, and what libc and the program have said of the thread:
             fs: _, host: _, clear_tid: _, next: _, bind_next: _, green_next: _, share_next: _,
-            ums_next: _, seat: _, name: _, save_area: _, life: _, generation: _, slot: _,
+            ums_next: _, reuse: _, name: _, save_area: _, life: _, generation: _, slot: _,
             cancelled: _, compiles: _, account: _,
             // The child's engines have the policies and settings of the parent's:
             engine: _, routes: _,
             // Only the carrier that forked is left:
             carrier: _,
             // Counts that go on; what is measured by them:
-            switches: _, park: _, steal: _, preempt: _, turn: _, leased_ns: _,
+            switches: _, park: _, steal: _, preempt: _, turn: _, worker_quantum_ns: _,
             // Written before it is read:
             deciding: _, next_reusable: _,
         } = self;
@@ -317,23 +323,23 @@ impl Thread {
         tid.store(pid, Ordering::Relaxed);
     }
 
-    /// In the child of a fork no thread is a worker.
+    /// Ends the thread as a UMS worker: in the child of a fork no thread is one.
     pub(crate) fn leave_ums(&self) {
         let control = self.ums.swap(null_mut(), Ordering::Relaxed);
         // SAFETY: null, or the control of a worker that hasn't ended, which lives; here as a copy.
         if let Some(control) = unsafe { control.as_ref() } {
             control.state.set(WorkerState::ENDED);
         }
-        self.lease.store(null_mut(), Ordering::Relaxed);
+        self.scheduler_token.store(null_mut(), Ordering::Relaxed);
     }
 
-    /// The thread id that programs see.
+    /// Returns the thread id that programs see.
     #[inline(always)]
     pub fn tid(&self) -> u32 {
         self.tid.load(Ordering::Relaxed)
     }
 
-    /// Where it is in its life.
+    /// Returns the thread's state of life.
     pub fn life(&self) -> Life {
         match self.life.load(Ordering::SeqCst) {
             1 => Life::Live,
@@ -342,7 +348,7 @@ impl Thread {
         }
     }
 
-    /// Marks it as exiting: signals don't find it any more.
+    /// Marks the thread as exiting: signals don't find it any more.
     pub fn set_exiting(&self) {
         self.life.store(Life::Exiting as u32, Ordering::SeqCst);
     }
@@ -357,7 +363,7 @@ impl Thread {
         self.closed_file.swap(0, Ordering::Relaxed).checked_sub(1)
     }
 
-    /// Says what the thread is about to wait for. `deadline_ns` is 0 without a timeout.
+    /// Notes what the thread is about to wait for. `deadline_ns` is 0 without a timeout.
     #[inline(always)]
     pub fn waits_for(&self, kind: WaitKind, arg: usize, deadline_ns: u64) {
         self.wait_kind.store(kind.0, Ordering::Relaxed);

@@ -16,9 +16,9 @@ use raddle_sched::policy::Demand;
 pub(super) fn quantum_beside_others(
     carrier: &Carrier,
     found: Found,
-    leased_ns: Option<u64>,
+    worker_quantum_ns: Option<u64>,
 ) -> u64 {
-    let quantum_ns = policies::quantum_on(carrier).min(leased_ns.unwrap_or(u64::MAX));
+    let quantum_ns = policies::quantum_on(carrier).min(worker_quantum_ns.unwrap_or(u64::MAX));
     timed::slice_ns(carrier, found.held_ns, quantum_ns)
 }
 
@@ -35,7 +35,7 @@ fn holds_others(carrier: &Carrier, found: Found) -> bool {
     if found.computes {
         page_rings::owes(carrier)
     } else {
-        carrier.is_leased()
+        carrier.runs_for_scheduler()
     }
 }
 
@@ -70,12 +70,12 @@ pub(super) fn see_to_signals(carrier: &Carrier, found: Found) {
 pub(super) fn demand_on(
     carrier: &Carrier,
     found: Found,
-    leased_ns: Option<u64>,
+    worker_quantum_ns: Option<u64>,
     unattended: bool,
 ) -> Demand {
     let engine = carrier.engine();
     Demand {
-        waits: is_wanted(carrier) || holds_others(carrier, found) || leased_ns.is_some(),
+        waits: is_wanted(carrier) || holds_others(carrier, found) || worker_quantum_ns.is_some(),
         // A policy has all threads there, and says itself which should run at once.
         fresh: !engine.queue.is_empty() && !engine.has_one_queue(),
         unattended: unattended && engine.is_first(),

@@ -36,7 +36,7 @@ impl Round {
         if sits {
             carrier.engine().hand_off(carrier);
             self.stuck = true;
-            PROCESS.pins.note(carrier); // it takes a while: after the others have been helped
+            PROCESS.blocking.note(carrier); // it takes a while: after the others have been helped
             self.acted = true;
         }
         sits

@@ -1,26 +1,27 @@
 //! Reading and writing files: most calls find their data in memory, some wait for a disk.
 //!
-//! No call tells beforehand which. Each descriptor has a *pace*, one for reads and one for writes:
+//! Nothing tells beforehand which calls wait. So each descriptor has a *pace*, one for reads and
+//! one for writes:
 //!
-//! 1. *Quick*: the call is made as it is, and timed. If it took longer than its bytes explain, the
-//!    carrier stood still: the descriptor is suspected, or slow at once if its calls can be tried
-//!    (`pread64`) or always wait (O_DIRECT).
-//! 2. *Suspected*: as quick. The slow call may have been an interrupt, or another process that had
-//!    the CPU; a second slow call soon after makes the descriptor slow. Otherwise it is quick
+//! 1. *Quick*: the call is made as it is, and timed. A call that took longer than its bytes explain
+//!    has held up the carrier. The descriptor is then suspected; it is slow at once if its calls
+//!    can be tried (`pread64`) or always wait (O_DIRECT).
+//! 2. *Suspected*: as quick. The slow call may have met an interrupt, or another process that had
+//!    the CPU. A second slow call soon after makes the descriptor slow; without one it is quick
 //!    again.
 //! 3. *Slow*: `pread64` is tried by RWF_NOWAIT, and once more when its pages should be in memory. A
 //!    read that still fails, and every other call, goes to the ring (`pread64`, `pwrite64`) or to a
-//!    helper, whole: the kernel's rules of positions, appends and locks between calls stay what
-//!    they are.
-//! 4. *Direct*: slow and past the page cache (O_DIRECT). The thread submits reads that name a place
-//!    by itself; a read that the kernel refuses to submit is made as on a slow one.
-//! 5. After enough calls in a row that didn't wait, the descriptor is quick again: after one, if
-//!    none has waited since the second strike.
+//!    helper. Such a call isn't divided, so that the kernel's rules of positions, appends and locks
+//!    hold.
+//! 4. *Direct*: slow and past the page cache (O_DIRECT). The thread itself submits reads with a
+//!    position. A read that the kernel refuses to submit is made as on a slow descriptor.
+//! 5. After enough calls in a row that didn't wait, the descriptor is quick again. One such call is
+//!    enough if none has waited since the second slow one.
 //!
-//! Two readings of the time stamp counter cost half of what RWF_NOWAIT adds to a read that is
-//! served from memory. With the file's own position there is no try at all: RWF_NOWAIT gives a
-//! part where a part is in memory, and the rest, read by a second call, could come from behind
-//! what another thread has read in between.
+//! Two readings of the time stamp counter cost half of what RWF_NOWAIT adds to a read from memory.
+//! A call at the file's own position isn't tried: RWF_NOWAIT returns a part if only a part is in
+//! memory. A second call for the rest would read from another position if another thread has read
+//! in between.
 
 use crate::fd::descriptors::{disk, is_direct};
 use crate::fd::helped;
@@ -39,31 +40,35 @@ use raddle_sys::abi::IoVec;
 use raddle_sys::mem::PAGE_SIZE;
 use raddle_sys::{err, errno, is_err, nr, sys};
 
-/// The most bytes for the ring: for more, a helper's switches don't matter.
+/// The most bytes of a transfer by the ring. For larger ones the switches to a helper don't matter.
 const RING_MOST: usize = 256 * 1024;
 
-/// A pace: quick at 0; else how many more tries must succeed.
+/// The pace of a quick descriptor. Another pace is the number of tries that must succeed before the
+/// descriptor is quick, with the marks below.
 const QUICK: u32 = 0;
 const SLOW: u32 = 64;
-/// Slow, and four tries in a row have waited as well: the next 16 calls have no try.
+/// The pace after four tries in a row that have waited: the next 16 calls have no try.
 const BLIND: u32 = SLOW + 16;
-/// With the rest as above: slow, and past the page cache (O_DIRECT), where every try waits.
+/// Mark: slow, and past the page cache (O_DIRECT), where every try waits.
 const DIRECT: u32 = 1 << 16;
-/// With the rest as above: suspected, and as many calls more will be watched.
+/// Mark: suspected; the count is of the calls that will still be watched.
 const SUSPECTED: u32 = 1 << 17;
-/// With the rest as above: the last try has waited, up to three of these.
+/// Mark, counted up to three: so many of the last tries have waited.
 const DOUBT: u32 = 1 << 18;
 const DOUBTED: u32 = 3 * DOUBT;
-/// What isn't a count.
+/// The bits of the marks; the others are the count.
 const MARKS: u32 = DIRECT | SUSPECTED | DOUBTED;
-/// So many calls are watched: more than one reading ahead serves in pages (128 KiB).
+/// The number of calls that are watched after a slow one: more than the pages of one reading ahead
+/// (128 KiB).
 const WATCHED: u32 = 64;
-/// A helper that didn't wait counts for so many tries: it costs more than they do.
+/// The number of tries that a call of a helper's counts for, if it didn't wait: it costs more than
+/// they do.
 const HELPED: u32 = 16;
 
-/// Time stamp ticks that a call may take without being slow: some 20 us.
+/// The time stamp ticks that a call may take without being slow: some 20 us.
 const CALL_TICKS: u64 = 50_000;
-/// And for each byte: copied through caches at a third of a memory's speed.
+/// The ticks that it may take more for each byte, copied through caches at a third of a memory's
+/// speed.
 const BYTE_TICKS: u64 = 3;
 
 /// Returns true if a call that gave `result` waited.
@@ -132,7 +137,7 @@ fn paced(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
     }
 }
 
-/// A call on a suspected descriptor.
+/// Makes a call on a suspected descriptor.
 #[inline(never)]
 fn watched(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
     quicken(&entry.pace[way as usize], 1);
@@ -150,7 +155,7 @@ fn quickly(frame: &Frame, entry: &Entry, way: Way) -> Outcome {
     Outcome::of(result)
 }
 
-/// A call has taken too long.
+/// Changes the pace after a call that has taken too long.
 #[cold]
 fn strike(frame: &Frame, entry: &Entry, way: Way) {
     let pace = &entry.pace[way as usize];
@@ -164,7 +169,8 @@ fn strike(frame: &Frame, entry: &Entry, way: Way) {
     pace.store(pace_of(frame, next), Ordering::Relaxed);
 }
 
-/// The pace of a descriptor that is slow, and how.
+/// Returns the pace of a descriptor that has become slow: `slow`, or another one past the page
+/// cache.
 fn pace_of(frame: &Frame, slow: u32) -> u32 {
     if is_direct(frame.arg(0)) {
         DIRECT | SLOW
@@ -173,7 +179,8 @@ fn pace_of(frame: &Frame, slow: u32) -> u32 {
     }
 }
 
-/// A direct read, or a try; the ring or a helper makes the call if neither gives a result.
+/// Makes a call on a slow descriptor: by a direct read or a try; if neither gives a result, by the
+/// ring or a helper.
 #[inline(never)]
 fn pread_slowly(frame: &Frame, entry: &Entry, is_vector: bool) -> Outcome {
     let pace = &entry.pace[Way::In as usize];
@@ -211,8 +218,8 @@ fn pread_slowly(frame: &Frame, entry: &Entry, is_vector: bool) -> Outcome {
     Outcome::of(got)
 }
 
-/// A try has taken too long: it waited, or an interrupt or another process held it up. Delays of
-/// the second kind are rare: after four such tries in a row, the tries count as waits.
+/// Notes a try that has taken too long. It has waited, or an interrupt or another process has held
+/// it up. Delays of the second kind are rare, so four such tries in a row count as waits.
 #[cold]
 fn doubt(frame: &Frame, pace: &AtomicU32) {
     let next = match pace.load(Ordering::Relaxed) & DOUBTED {
@@ -250,7 +257,7 @@ fn pread_directly(frame: &Frame, pace: &AtomicU32, is_vector: bool) -> Option<Ou
     Some(Outcome::of(result))
 }
 
-/// How many bytes a vector asks for; `None` for a long one, or one that isn't there.
+/// Returns how many bytes a vector asks for; `None` for a long vector, or one that can't be read.
 fn vector_len(at: usize, count: usize) -> Option<usize> {
     const MOST: usize = 64;
     if count > MOST {
@@ -260,7 +267,7 @@ fn vector_len(at: usize, count: usize) -> Option<usize> {
     (0..count).try_fold(0usize, |sum, index| sum.checked_add(piece(index).ok()?.len))
 }
 
-/// After a try that has started the disk's read: waits for the last page, and tries again. `None`
+/// Waits for the last page, and tries again, after a try that has started the disk's read. `None`
 /// if the page can't be waited for, or the second try fails.
 fn pread_once_there(frame: &Frame, pace: &AtomicU32) -> Option<Outcome> {
     const TRIES: usize = 2;
@@ -310,7 +317,7 @@ fn try_pread(frame: &Frame) -> isize {
     if part(got as usize) == 0 { got } else { EAGAIN }
 }
 
-/// A call on this descriptor went as if it were quick.
+/// Lowers the pace by `steps`, after a call that didn't wait.
 fn quicken(pace: &AtomicU32, steps: u32) {
     let known = pace.load(Ordering::Relaxed);
     let how = known & (DIRECT | SUSPECTED);
@@ -321,7 +328,7 @@ fn quicken(pace: &AtomicU32, steps: u32) {
     pace.store(left, Ordering::Relaxed);
 }
 
-/// A call that didn't hold the carrier has waited, or not.
+/// Notes whether a call that didn't hold the carrier has waited.
 fn note(pace: &AtomicU32, has_waited: bool) {
     if !has_waited {
         return quicken(pace, HELPED);

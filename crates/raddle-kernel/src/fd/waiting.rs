@@ -3,16 +3,17 @@
 //! Nouns: a *try* is the call in a form that doesn't block, and returns EAGAIN where the call would
 //! wait; a *wait* is the whole wait of one call, in one or many parks.
 //!
-//! 1. A try that gives anything but EAGAIN ends the call.
-//! 2. Before the first park the mode is asked: a call on a descriptor in non-blocking mode ends.
+//! 1. A try with another result than EAGAIN ends the call.
+//! 2. Before the first park the kernel is asked for the descriptor's mode: in non-blocking mode the
+//!    call ends.
 //! 3. The wait gets its deadline from the socket's time limit ([`raddle_engine::pump`]), once.
 //! 4. The thread parks until an event, the deadline or a signal, and tries again.
 //!
-//! Some calls would not wait although a try returns EAGAIN, or wait for an event that the pump
-//! doesn't know. The kernel makes these, on a helper thread ([`Outcome::KERNEL`]).
+//! Some calls would not wait although a try returns EAGAIN. Others wait for an event that the pump
+//! doesn't know. The kernel makes both kinds, on a helper thread ([`Outcome::KERNEL`]).
 //!
-//! A handler with SA_RESTART doesn't restart a call that has moved a part of its data, nor one on a
-//! socket with a time limit: these end in Linux, too.
+//! After a handler with SA_RESTART a call goes on, with two exceptions that end in Linux, too: a
+//! call that has moved a part of its data, and a call on a socket with a time limit.
 
 use crate::fd::descriptors::{TerminalRead, is_nonblocking, is_unix, take_error, terminal_read};
 use crate::fd::poll::{ask_about, state_of};
@@ -33,10 +34,11 @@ pub(crate) const EAGAIN: isize = err(errno::EAGAIN);
 pub(crate) const EINTR: isize = err(errno::EINTR);
 const EBADF: isize = err(errno::EBADF);
 
-/// Emulated calls in a row after which the time is looked at.
+/// The number of emulated calls in a row after which the time is read.
 const CALLS_BEFORE_LOOK: u32 = 8;
-/// How long a thread makes calls in a row before others run. A server's thread serves one client in
-/// a row while that client answers at once; the others wait for the turns of all such threads.
+/// How long a thread makes calls in a row before others run. A server's thread serves one client
+/// for so long as that client answers at once; other clients wait for the turns of all such
+/// threads.
 const TURN_NS: u64 = 100_000;
 
 /// The direction of the data.
@@ -54,7 +56,7 @@ impl Way {
         }
     }
 
-    /// The events that `poll(2)` is asked for.
+    /// Returns the events that `poll(2)` is asked for.
     const fn polled(self) -> i16 {
         match self {
             Way::In => IN as i16,
@@ -78,7 +80,8 @@ const BURST_TICKS: u64 = 100_000;
 /// Time stamp ticks between two looks at descriptors by threads that answer clients (some 100 us).
 const LOOK_TICKS: u64 = 250_000;
 
-/// Counts a call, so that a program with calls that never block can't keep the carrier for ever.
+/// Counts a call, and lets others run after a turn of calls: a program with calls that never block
+/// can't keep the carrier for ever.
 #[inline(always)]
 pub fn count_call() {
     let carrier = Carrier::current();
@@ -97,9 +100,9 @@ pub(crate) fn count_write() {
     count_call();
 }
 
-/// At the beginning of a call that reads: gives queued threads a turn if the thread has written in
-/// this turn. A thread that answers a client and reads the next request serves this client alone
-/// while the client is quick, and the kernel runs the client in the middle of the write.
+/// Gives queued threads a turn, at the beginning of a call that reads, if the thread has written in
+/// this turn. A thread that answers a client and reads the next request serves that client alone
+/// while the client is quick, because the kernel runs the client in the middle of the write.
 #[inline(always)]
 pub(crate) fn begin_read() {
     let carrier = Carrier::current();
@@ -158,13 +161,13 @@ fn take_turns(carrier: &Carrier) {
     yields::yield_now();
 }
 
-/// What to do after a fruitless try.
+/// The next step after a fruitless try.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Next {
     Again,
-    /// Give this result.
+    /// End the call with this result.
     Done(isize),
-    /// Let the kernel block, or return its error.
+    /// Let the kernel make the call, which blocks or fails there.
     Kernel,
 }
 
@@ -193,7 +196,8 @@ impl Wait {
         }
     }
 
-    /// Returns true once the call has parked, or was about to: its descriptor is in blocking mode.
+    /// Returns true once the call has parked, or was about to, so that its descriptor is known to
+    /// be in blocking mode.
     #[inline(always)]
     pub(crate) const fn has_begun(&self) -> bool {
         self.deadline_ns != 0
@@ -246,8 +250,8 @@ impl Wait {
         self.park(fd, entry, sequence)
     }
 
-    /// Sets the deadline by the socket's limit, minus `elapsed_ns`. Returns false if the kernel
-    /// must decide whether the call waits.
+    /// Sets the deadline by the socket's time limit, minus `elapsed_ns`. Returns false if the
+    /// kernel must decide whether the call waits.
     #[cold]
     fn set_deadline(&mut self, fd: usize, entry: &Entry, elapsed_ns: u64) -> bool {
         self.deadline_ns = match PROCESS.pump.ask_limit(entry, fd, self.way as usize) {
@@ -261,9 +265,10 @@ impl Wait {
         true
     }
 
-    /// Returns true if a datagram socket is ready though the try returned EAGAIN. A try that reads
-    /// does so on a socket that was shut down, where the call returns 0. A try that writes does so
-    /// when the receiver's queue is full, which an unconnected sender's readiness doesn't show.
+    /// Returns true if a datagram socket is ready although the try returned EAGAIN. A try that
+    /// reads returns EAGAIN on a socket that was shut down, where the call itself returns 0. A try
+    /// that writes returns EAGAIN if the receiver's queue is full, which the readiness of an
+    /// unconnected sender doesn't show.
     fn is_for_kernel(&self, fd: usize, entry: &Entry) -> bool {
         (self.way == Way::Out || entry.has_ended()) && ask_about(fd, self.way.polled()) != 0
     }
@@ -301,9 +306,9 @@ impl Wait {
     }
 }
 
-/// After a wait to write that the end of the other side may have ended. A Unix socket returns its
-/// error to a call that waits for room. A call that begins then finds the socket shut down, which
-/// raises SIGPIPE. Other sockets return the error to both calls.
+/// Returns the next step after a wait to write that the end of the other side has ended. A Unix
+/// socket returns its error to a call that waits for room; a call that begins afterwards finds the
+/// socket shut down, which raises SIGPIPE. Other sockets return the error to both calls.
 #[cold]
 fn after_end(fd: usize) -> Next {
     if is_unix(fd) {
@@ -316,8 +321,8 @@ fn after_end(fd: usize) -> Next {
     }
 }
 
-/// Chaos: makes the wait without a try although the descriptor is ready; the pump tells the present
-/// state. In a terminal's background the try itself has an effect: it stops the process.
+/// Returns true if chaos has the call wait without a try; the pump reports the present state. Not
+/// for a terminal in the background, where the try itself has an effect: it stops the process.
 #[cold]
 fn skips_try(fd: usize, entry: &Entry, way: Way) -> bool {
     PROCESS.pump.rearm(fd as u32);
@@ -325,7 +330,7 @@ fn skips_try(fd: usize, entry: &Entry, way: Way) -> bool {
     is_told && !is_nonblocking(fd)
 }
 
-/// Repeats `attempt` until it gives anything but EAGAIN, waiting in between.
+/// Repeats `attempt` until it returns something else than EAGAIN, and waits in between.
 #[inline(always)]
 pub(crate) fn until_ready(
     fd: usize,

@@ -1,29 +1,31 @@
 //! Waiting for children: `wait4(2)` and `waitid(2)`.
 //!
-//! A thread that waits for the end of a child parks until the next SIGCHLD, and asks the kernel
-//! then. That costs no kernel thread. It is right while the kernel sends the process that signal
-//! for each end of a child that the call waits for, and the runtime receives it: the program
-//! doesn't ignore SIGCHLD, and no descriptor of `signalfd(2)` reads it. Else, and for every other
+//! A thread that waits for the end of a child parks until the next SIGCHLD, and then asks the
+//! kernel. That costs no kernel thread. It needs two conditions: the program doesn't ignore
+//! SIGCHLD, so that the kernel sends the signal for each end of a child; and no descriptor of
+//! `signalfd(2)` reads SIGCHLD, so that the runtime receives it. Otherwise, and for every other
 //! kind of wait, a helper blocks in the kernel.
 //!
-//! The only thread of a process waits in the kernel: nothing else wants its carrier.
+//! The only thread of a process waits in the kernel, since no other thread wants its carrier.
 //!
-//! Several ends may raise one signal, and the signal doesn't say which thread waits for its child.
-//! So each signal wakes all threads that wait here, which are at most [`MOST`].
+//! Several ends of children may raise one signal, and the signal doesn't say which thread waits for
+//! its child. So each signal wakes all threads that wait here, at most [`MOST`].
 //!
-//! The kernel prefers the kernel thread that made the child as the signal's receiver. So a table
-//! maps children to the green threads that made them ([`note_maker`]), and the router prefers those
-//! ([`maker`]). A row is lost when another child's id falls on it; the router prefers the main
-//! thread then.
+//! The kernel prefers the thread that made the child as the signal's receiver. So a table maps
+//! children to the green threads that made them ([`note_maker`]), and the router prefers these
+//! ([`maker`]). A row is overwritten when the id of another child falls on it; the router then
+//! prefers the main thread.
 //!
-//! The order of events: a waiting thread is counted, reads [`EVENTS`], asks the kernel, and parks
-//! while [`EVENTS`] is the same. The router raises [`EVENTS`], then reads the count.
+//! No signal is missed. A waiting thread is counted in [`WAITING`], reads [`EVENTS`], asks the
+//! kernel, and parks while [`EVENTS`] is the same. The router raises [`EVENTS`], then reads
+//! [`WAITING`].
 //!
-//! The kernel sends the signal before the child can be taken, so in Linux a handler of the waiting
-//! thread runs before its call returns, and the call returns the child rather than EINTR. Here the
-//! router gives the signal to its thread before it raises [`EVENTS`]; a call that has taken a child
-//! routes a signal that no carrier has handled yet ([`fetch_signal`]); and a call that a signal
-//! interrupts asks the kernel once more ([`ask_after_signal`]).
+//! The kernel sends the signal before the child can be taken. So in Linux a handler of the waiting
+//! thread runs before its call returns, and the call returns the child rather than EINTR. Three
+//! steps give the same order here. The router gives the signal to its thread before it raises
+//! [`EVENTS`]. A call that has taken a child routes a signal that no carrier has handled yet
+//! ([`fetch_signal`]). A call that a signal interrupts asks the kernel once more
+//! ([`ask_after_signal`]).
 
 use super::bit;
 use crate::frame::{Frame, Outcome};
@@ -44,15 +46,15 @@ const WNOHANG: usize = raddle_sys::nr::WNOHANG as usize;
 /// What [`ask_waitid`] returns for a child.
 const TAKEN: isize = 1;
 
-/// More threads than this would wake each other too often.
+/// The most threads that wait for the signal: more would wake each other too often.
 const MOST: u32 = 64;
 
 /// Threads that wait for the next signal. SeqCst, like [`EVENTS`]: see the module.
 static WAITING: AtomicU32 = AtomicU32::new(0);
-/// Raised by each SIGCHLD, and when what the program does with it changes.
+/// Raised by each SIGCHLD, and by each change of the program's action for it.
 static EVENTS: AtomicU32 = AtomicU32::new(0);
 
-/// Rows of [`MAKERS`].
+/// The number of rows of [`MAKERS`].
 const ROWS: usize = 512;
 
 /// The makers of children: a child's id in the upper half, its maker's in the lower. The row of a
@@ -64,7 +66,7 @@ fn row(child: u32) -> &'static AtomicU64 {
     &MAKERS[child as usize % ROWS]
 }
 
-/// The running thread has made the process `child`. The main thread needs no row.
+/// Notes that the running thread has made the process `child`. The main thread needs no row.
 pub fn note_maker(child: u32) {
     if !is_multiplexed() {
         return;
@@ -130,7 +132,7 @@ fn ask_after_signal(frame: &Frame) -> isize {
         ask(frame)
     };
     if result != 0 {
-        // What interrupted the wait is delivered at the end of the call.
+        // The signal that has interrupted the wait is delivered at the end of the call.
         Carrier::current().attention.store(1, Ordering::Relaxed);
     }
     result
@@ -165,7 +167,7 @@ fn ask_waitid(frame: &Frame) -> isize {
     }
 }
 
-/// The program's `wait4`, without the wait.
+/// Makes the program's `wait4` without the wait.
 fn ask(frame: &Frame) -> isize {
     let mut args = frame.args();
     args[2] |= WNOHANG;
@@ -173,7 +175,7 @@ fn ask(frame: &Frame) -> isize {
     unsafe { syscall6(frame.number(), args) }
 }
 
-/// Waits by signals; `None` if a helper has to wait.
+/// Waits by signals. Returns the call's result; `None` if a helper has to wait.
 fn wait_for_signal(frame: &Frame) -> Option<isize> {
     loop {
         let result = wait_once(frame)?;
@@ -209,7 +211,7 @@ fn wait_once(frame: &Frame) -> Option<isize> {
     result
 }
 
-/// Waits while [`EVENTS`] is what was `seen`: 0 or EINTR.
+/// Waits while [`EVENTS`] has the value `seen`. Returns 0 or EINTR.
 fn wait_for_event(seen: u32, whom: usize) -> isize {
     let address = (&raw const EVENTS).addr();
     let told = [whom, 0];
@@ -234,7 +236,7 @@ pub fn note() {
     }
 }
 
-/// In the child of a fork, which has no waiting thread.
+/// Forgets waiting threads, in the child of a fork, which has none.
 pub fn in_child() {
     if WAITING.load(Ordering::Relaxed) != 0 {
         WAITING.store(0, Ordering::Relaxed);

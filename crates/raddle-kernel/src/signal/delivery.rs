@@ -17,13 +17,14 @@ use raddle_sys::{err, errno};
 
 /// libc's signal that cancels a thread.
 ///
-/// Until glibc 2.40 its handler has no SA_RESTART. Since then it has, and acts on a thread only if
-/// the interrupted instruction is libc's one cancellable system call; but libc looks again when
-/// that call returns EINTR. A handler here never interrupts that instruction, because the call is
-/// parked in the runtime: so a call from that site returns EINTR.
+/// Until glibc 2.40 its handler has no SA_RESTART, so an interrupted call returns EINTR. Later
+/// handlers have SA_RESTART, and act on a thread only if the interrupted instruction is libc's one
+/// cancellable system call. Here a handler never interrupts that instruction, because the call is
+/// parked in the runtime. libc also looks for a cancellation when that call returns EINTR: so a
+/// call from that site does.
 const CANCEL: u32 = 32;
 
-/// What a look at the pending signals did.
+/// The outcome of a look at the pending signals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Delivered {
     /// No handler ran.
@@ -46,8 +47,8 @@ impl Delivered {
     }
 }
 
-/// Delivers the pending signals that the running thread doesn't block, here: handlers run before
-/// this returns. By the result the system call in progress decides whether it restarts.
+/// Delivers the pending signals that the running thread doesn't block: their handlers run before
+/// this returns. The result tells whether the system call in progress restarts.
 pub fn deliver() -> Delivered {
     let carrier = Carrier::current();
     carrier.attention.store(0, Ordering::Relaxed);
@@ -57,8 +58,8 @@ pub fn deliver() -> Delivered {
         return Delivered::Nothing;
     }
     let signals = &thread.signals;
-    // This may be a handler's call: the result of the call that the handler interrupted is decided
-    // already.
+    // A handler may make this call. The result of the call that it has interrupted is decided
+    // already, and is kept.
     let outer_interrupting = signals.interrupting.replace(false);
     let outer_handled = signals.handled.replace(false);
     carrier.deliver_here.set(1);
@@ -72,15 +73,15 @@ pub fn deliver() -> Delivered {
     }
 }
 
-/// Signals that `thread` would take now.
+/// Returns the signals that `thread` would take now.
 pub fn deliverable(thread: &Thread) -> u64 {
     let pending = thread.signals.pending.load(Ordering::Acquire) | process_pending();
     pending & !thread.signals.mask.load(Ordering::Relaxed)
 }
 
-/// At the end of a call: delivers signals that were recorded or became pending meanwhile. Passes
-/// `result` through. A thread that gives way here looks again afterwards: a sender that found the
-/// thread runnable relies on it.
+/// Delivers signals that were recorded or became pending during a call, at its end. Returns
+/// `result`. A thread that gives way here looks for signals once more afterwards, on which a sender
+/// relies that has found the thread runnable.
 pub extern "C" fn on_attention(result: isize) -> isize {
     loop {
         deliver();
@@ -94,14 +95,14 @@ pub extern "C" fn on_attention(result: isize) -> isize {
     }
 }
 
-/// Returns true if the running thread has no signal to take, and its carrier none to route: other
-/// threads that ran here meanwhile may have left some.
+/// Returns true if the running thread has no signal to take, and its carrier has none to route.
+/// Threads that ran on the carrier meanwhile may have left some.
 fn is_settled() -> bool {
     let carrier = Carrier::current();
     carrier.arrivals.is_empty() && deliverable(carrier.thread()) == 0
 }
 
-/// Before a call that passes to the kernel: delivers what came until now.
+/// Delivers the signals that have come until now, before a call that passes to the kernel.
 pub extern "C" fn before_call() {
     loop {
         deliver();
@@ -115,21 +116,24 @@ pub extern "C" fn before_call() {
     }
 }
 
-/// Where a frame for `thread` goes: below `sp` and its red zone, or on top of its alternate stack.
+/// Returns the address below which a frame for `thread` goes: that of `sp` minus the red zone, or
+/// the top of its alternate stack.
 pub fn stack_for(thread: &Thread, signal: Option<u32>, sp: usize, fault: bool) -> usize {
     const RED_ZONE: usize = 128;
     let below = sp.wrapping_sub(RED_ZONE);
     let Some(top) = alternate::top_for(thread, sp) else {
         return below;
     };
-    // Unless this is a fault, any due handler may run next, and may ask for the alternate stack.
+    // Without a fault, the handler that runs next may be any that is due, and each may ask for the
+    // alternate stack.
     let wants = |signal: u32| actions_flags(signal) & SA_ONSTACK != 0;
     let due = signal.map_or(0, bit) | if fault { 0 } else { deliverable(thread) };
     let asks = (1..=super::SIGNALS).any(|s| due & bit(s) != 0 && wants(s));
     if asks { top } else { below }
 }
 
-/// The program's flags for a signal; lock-free enough for a handler: the lock is held for a copy.
+/// Returns the program's flags for a signal. May be called in a signal handler: the lock is held
+/// for a copy only.
 fn actions_flags(signal: u32) -> u64 {
     actions::get(signal).flags
 }
@@ -140,7 +144,8 @@ pub fn is_fatal(thread: &Thread, signal: u32) -> bool {
     blocked || matches!(actions::get(signal).handler, DEFAULT | IGNORE)
 }
 
-/// On a green stack, behind a moved frame: routes, runs due handlers, then resumes the frame.
+/// Routes signals, runs due handlers, then resumes the frame. On a green stack, behind a moved
+/// frame.
 ///
 /// # Safety
 /// `frame` must be the moved frame on top of this stack.
@@ -229,7 +234,8 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
         } else if is_pass_end(registers.instruction_pointer()) {
             registers.forget_syscall_end(); // it has been decided
         }
-        // The last handler's return has popped this word, and a call has used its place since.
+        // The return of the last handler has popped this word, and a call may have overwritten it
+        // since.
         (*frame).return_address = raddle_handler_returned as *const () as usize;
         (*frame).info = *info;
         (*frame).call_site = call_site;
@@ -243,8 +249,9 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
     }
 }
 
-/// Enters a handler that another signal interrupts before its first instruction: Linux prepares
-/// the frames of all signals that are due, so the handler of the last of them runs first.
+/// Enters a handler that another signal interrupts before its first instruction. Linux prepares the
+/// frames of all due signals before it runs a handler, so the handler of the last signal runs
+/// first.
 ///
 /// The runtime's own signal waits until the kernel has loaded the handler's registers.
 ///
@@ -275,8 +282,8 @@ unsafe fn be_interrupted(frame: *mut Moved, handler: usize) -> ! {
     }
 }
 
-/// Ends a user handler: restores the mask of its context and runs other due handlers. Returns for
-/// the frame to be resumed.
+/// Ends a user handler: restores the mask of its context and runs other due handlers. The caller
+/// then resumes the frame.
 ///
 /// # Safety
 /// `frame` must be the moved frame that the handler ran on.

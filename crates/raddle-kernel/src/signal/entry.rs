@@ -7,8 +7,8 @@
 //! `raddle_signal_arrived` there, with the kernel's mask empty again. If the carrier was in the
 //! runtime, the handler only records the signal, which is handled when the runtime is left.
 //!
-//! So no green thread ever holds a carrier's alternate stack, a frame can be resumed on any
-//! carrier, and nothing that takes a lock runs in a handler.
+//! Three things follow. No green thread ever holds a carrier's alternate stack. A frame can be
+//! resumed on any carrier. Nothing that takes a lock runs in a handler.
 //!
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
@@ -29,17 +29,18 @@ use raddle_sys::{change_signal_mask, nr, sys};
 use crate::signal::{actions, held};
 
 unsafe extern "C" {
-    /// What the kernel enters.
+    /// The handler that the kernel enters.
     pub fn raddle_signal_handler();
-    /// What its frame returns to.
+    /// The code to which the handler's frame returns.
     pub fn raddle_signal_restorer();
-    /// On a green stack, with a moved frame, and 1 for a fault.
+    /// Entered on a green stack, with a moved frame, and 1 for a fault.
     fn raddle_signal_arrived();
-    /// On a save area, with the moved frame.
+    /// Entered on a save area, with the moved frame.
     fn raddle_preempted();
-    /// Goes to `raddle_signal_arrived`, leaving the current stack.
+    /// Jumps to `raddle_signal_arrived` with a frame, and leaves the current stack.
     pub fn raddle_arrive(frame: *mut Moved) -> !;
-    /// Where user handlers return to, with the stack pointer at the moved frame's `ucontext`.
+    /// The code to which user handlers return, with the stack pointer at the moved frame's
+    /// `ucontext`.
     pub fn raddle_handler_returned();
     /// Calls a user handler on the frame.
     pub fn raddle_enter_handler(
@@ -55,7 +56,7 @@ unsafe extern "C" {
     static etext: u8;
 }
 
-/// What a moved frame begins with.
+/// The head of a moved frame.
 #[repr(C)]
 pub struct Moved {
     pub return_address: usize,
@@ -65,14 +66,14 @@ pub struct Moved {
     pub call_site: usize,
 }
 
-/// Returns true for a signal that the interrupted instruction raised. `SI_USER`-like codes are at
-/// most 0, a fault's are positive, as is `SI_KERNEL`, of a breakpoint's trap and a general
-/// protection fault.
+/// Returns true for a signal that the interrupted instruction has raised. The codes of sent signals
+/// are at most 0. Those of faults are positive; so is `SI_KERNEL`, the code of a breakpoint's trap
+/// and of a general protection fault.
 fn is_fault(info: &SigInfo) -> bool {
     info.code > 0 && matches!(info.signo, 4 | 5 | 7 | 8 | 11 | 31)
 }
 
-/// Prepares the process's death by a fault: after the handler's return the instruction faults
+/// Prepares the process's death by a fault. After the handler's return the instruction faults
 /// again, without a handler. A breakpoint or a refused system call isn't repeated, so its signal is
 /// sent once more.
 fn die(carrier: &Carrier, signal: u32) {
@@ -107,8 +108,9 @@ pub fn code_places() -> (CodePlaces, usize) {
     (places, preemption::AREA)
 }
 
-/// Makes an interrupted passing wait for a child begin again, unless a handler of the program's
-/// decides otherwise. Returns the address where the interrupted code goes on.
+/// Makes a wait for a child begin again that was passed to the kernel and interrupted, unless a
+/// handler of the program's decides otherwise. Returns the address at which the interrupted code
+/// goes on.
 fn begin_wait_again(context: &mut UContext) -> usize {
     // SAFETY: the registers of the code that the signal has interrupted.
     if let Some((at, number)) = unsafe { interrupted_wait(&context.context) } {
@@ -118,7 +120,7 @@ fn begin_wait_again(context: &mut UContext) -> usize {
     context.context.instruction_pointer()
 }
 
-/// The handler's body, on the carrier's alternate stack; takes no lock.
+/// Handles a signal, on the carrier's alternate stack. Takes no lock.
 extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext) {
     // SAFETY: the kernel made both.
     let (info, context) = unsafe { (&*info, &mut *context) };
@@ -158,7 +160,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         return;
     }
     let thread = carrier.thread_or_none();
-    // The few instructions around a clone with a child that shares memory count as the runtime's.
+    // The instructions around a clone with a child that shares memory count as the runtime's code.
     let in_user = !is_ours(at) && carrier.in_clock.get() == 0 && (fault || !makes_child);
     let is_request = preemption::is_request(info);
     if is_request || quantum_timer::is_expiry(carrier, info) {
@@ -183,7 +185,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     }
     let idle = carrier.arrivals.is_empty() && !held::has_waiting();
     if in_user && idle && !fault && delivery::deliverable(thread) == 0 {
-        // A poke for signals that were handled already: nothing is written to the program's stack.
+        // A poke for signals that were handled already needs no frame on the program's stack.
         carrier.attention.store(0, Ordering::Relaxed);
         return;
     }
@@ -200,8 +202,8 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     );
 }
 
-/// Leaves further signals to the kernel until the carrier has handled the recorded ones. Not while
-/// a child or a new program inherits the mask.
+/// Blocks further signals, which stay with the kernel, until the carrier has handled the recorded
+/// ones. Has no effect while a child or a new program inherits the mask.
 fn close_if_full(carrier: &Carrier, context: &mut UContext, makes_child: bool) {
     if carrier.arrivals.is_full() && !makes_child {
         carrier.closed.store(1, Ordering::Relaxed);
@@ -209,7 +211,7 @@ fn close_if_full(carrier: &Carrier, context: &mut UContext, makes_child: bool) {
     }
 }
 
-/// Makes the handler return to `code`, with a moved frame.
+/// Makes the signal handler return to `code`, with a moved frame.
 fn go_on(
     carrier: &Carrier,
     context: &mut UContext,
@@ -257,8 +259,8 @@ fn record(carrier: &Carrier, info: &SigInfo) {
     carrier.attention.store(1, Ordering::Relaxed);
 }
 
-/// Makes a carrier that may be about to sleep look again. For a call that may be past its last
-/// look, sysmon does so.
+/// Makes a carrier that may be about to sleep look for work again. If its thread's call may be past
+/// its last look, sysmon makes the thread look.
 fn wake_own_sleep(carrier: &Carrier) {
     if !PROCESS.is_started() {
         return;

@@ -1,23 +1,24 @@
 //! Signals that the kernel holds pending, so that `signalfd(2)` finds them.
 //!
 //! A descriptor of `signalfd` stays the kernel's own, with its reads, epoll and forks. It shows the
-//! signals that are pending in the kernel, while a blocked signal otherwise pends in user space. So
-//! a signal that some descriptor reads and no thread accepts becomes *held*: the carriers block it
-//! and it is sent to the process once more.
+//! signals that are pending in the kernel. Blocked signals otherwise pend in user space. So a
+//! signal that some descriptor reads and no thread accepts becomes *held*: the carriers block the
+//! signal, and it is sent to the process once more.
 //!
-//! 1. A router finds no thread that accepts the signal: it adds the signal to [`HELD`], blocks it
-//!    on its carrier and queues it again. Another carrier that receives the signal instead does the
-//!    same, once, because it then blocks the signal.
-//! 2. A thread that opens its mask for a held signal, or waits for it by `sigwait`, takes it from
-//!    [`HELD`] after its mask says so; the carriers unblock it, and the kernel delivers it.
+//! 1. A router finds no thread that accepts the signal. It adds the signal to [`HELD`], blocks it
+//!    on its carrier and queues it again. Another carrier may receive it now, and does the same; it
+//!    does so once, because it blocks the signal, too, from then on.
+//! 2. A thread opens its mask for a held signal, or waits for it by `sigwait`. After the change of
+//!    its mask it takes the signal from [`HELD`]; the carriers unblock the signal, and the kernel
+//!    delivers it.
 //!
-//! No signal is lost between the two: after the router has added the signal, it looks once more for
-//! a thread that accepts it; after the thread has opened its mask, it looks at [`HELD`].
+//! No signal is lost between the two. The router first adds the signal to [`HELD`], then looks once
+//! more for a thread that accepts it. The thread first opens its mask, then looks at [`HELD`].
 //!
 //! A thread-directed signal of this kind becomes the process's: any thread may read it. A signal on
-//! its way between carriers (1) is pending nowhere: a thread that unblocks it in that instant runs
-//! its handler a moment later. A carrier that must leave it to another kernel thread waits for
-//! that.
+//! its way between carriers (1) is pending nowhere; a thread that unblocks it in that instant runs
+//! its handler a moment later. A carrier that must leave the signal to another kernel thread waits
+//! until that thread has queued it.
 //!
 //! Rejected: descriptors of our own. One that was made before the first thread can't be replaced
 //! in the epoll instances that hold it.
@@ -38,27 +39,29 @@ use raddle_engine::{Carrier, PROCESS};
 use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
-/// Signals that carriers must be able to get.
+/// Signals of the runtime's own, which carriers never block.
 const OWN: u64 = bit(POKE as u32) | bit(PREEMPT as u32);
 
-/// Signals that a descriptor reads, or once did. Grows only.
+/// Signals that a descriptor reads, or has read. Bits are only added.
 static READ: AtomicU64 = AtomicU64::new(0);
-/// Signals that carriers block. SeqCst: see the module.
+/// Signals that carriers block, because the kernel holds them. SeqCst: see the module.
 static HELD: AtomicU64 = AtomicU64::new(0);
 
 /// Signals that the first kernel thread is to queue. Set after the push, cleared by that thread.
 static WAITING: AtomicU64 = AtomicU64::new(0);
 static FOR_FIRST: SignalQueue = SignalQueue::new();
-/// Raised by the first kernel thread each time; the futex word of threads that wait for it.
+/// Raised by the first kernel thread each time that it has queued signals; the futex word of
+/// threads that wait for that.
 static QUEUED: AtomicU32 = AtomicU32::new(0);
 
-/// The kernel's mask of carriers that aren't closed.
+/// Returns the kernel's mask of carriers that aren't closed.
 #[inline(always)]
 pub fn mask() -> u64 {
     HELD.load(Ordering::SeqCst)
 }
 
-/// The kernel's mask of a carrier. A closed carrier takes faults and the runtime's own signals.
+/// Returns the kernel's mask of a carrier. A closed carrier takes nothing but faults and the
+/// runtime's own signals.
 #[inline(always)]
 pub fn mask_of(carrier: &Carrier) -> u64 {
     const FAULTS: u64 = bit(4) | bit(5) | bit(7) | bit(8) | bit(11) | bit(31);
@@ -92,8 +95,9 @@ pub extern "C" fn signalfd(frame: &Frame) -> Outcome {
     Outcome::of(result)
 }
 
-/// For a new descriptor: keeps signals that no thread accepts before they come. A signal that comes
-/// soon would else find a carrier that doesn't block it yet, and change the order.
+/// Holds the signals of a new descriptor that no thread accepts, before any of them comes. A signal
+/// that came first would find a carrier that doesn't block it yet, and would lose its place in the
+/// order.
 fn hold_early(read: u64) {
     let nobodys = (1..=super::SIGNALS)
         .filter(|&signal| read & bit(signal) != 0 && !routing::is_accepted(signal))
@@ -112,7 +116,7 @@ fn hold_early(read: u64) {
     }
 }
 
-/// At the take-over: signals that the only thread blocks and a descriptor reads stay held.
+/// Holds the signals that the only thread blocks and a descriptor reads, at the take-over.
 pub fn adopt(blocked: u64) {
     let held = READ.load(Ordering::Relaxed) & blocked;
     HELD.store(held, Ordering::SeqCst);
@@ -139,9 +143,10 @@ pub fn hold(info: &SigInfo) -> bool {
     held
 }
 
-/// Queues a signal to the process as it came. A signal that claims to come from the kernel or
-/// `kill` may be queued in two ways only: to the caller itself, which kernels from Linux 6.15 on
-/// take for the process, and by the first kernel thread, which other kernel threads leave it to.
+/// Queues a signal to the process with the details that it came with. Linux lets a signal of the
+/// kernel's or of `kill` be queued in two ways only: to the calling thread's own id, which from
+/// Linux 6.15 on queues it to the process; or by the first kernel thread, to which other kernel
+/// threads leave it.
 fn give_back(info: &SigInfo) -> bool {
     let restricted = info.code >= 0 || info.code == SI_TKILL;
     let pid = PROCESS.pid.load(Ordering::Relaxed);
@@ -161,11 +166,11 @@ fn give_back(info: &SigInfo) -> bool {
     true
 }
 
-/// The kernel's queue is full.
+/// The kernel's answer if its queue of signals is full.
 const FULL: isize = err(errno::EAGAIN);
 
-/// Queues a signal to the process by the calling kernel thread's own id. Not under a filter of
-/// system calls, which may not know this call: the result is that of an older kernel.
+/// Queues a signal to the process by the calling kernel thread's own id. Under a filter of system
+/// calls, which may not know this call, the result is that of an older kernel.
 fn queue_to_oneself(info: &SigInfo) -> isize {
     const PIDFD_SELF_THREAD: isize = nr::PIDFD_SELF_THREAD as isize;
     const TO_PROCESS: usize = 2;
@@ -183,9 +188,9 @@ fn queue_to_oneself(info: &SigInfo) -> isize {
         .unwrap_or(err(errno::ENOSYS))
 }
 
-/// Waits until the first kernel thread has queued the signals of `set`: a sender, or the maker of a
-/// descriptor for them, may read them at once without waiting. A first kernel thread that sits in
-/// the kernel queues them later.
+/// Waits until the first kernel thread has queued the signals of `set`: their sender, or the maker
+/// of a descriptor for them, may read them next, without waiting. A first kernel thread that waits
+/// in the kernel queues them later.
 ///
 /// # Blocking
 /// The running thread, two seconds at most.
@@ -263,7 +268,8 @@ fn queue_waiting() {
     words::wake(QUEUED.as_ptr().expose_provenance(), usize::MAX, u32::MAX);
 }
 
-/// Unblocks the signals of `set`, because a thread accepts them from now on or for a moment.
+/// Unblocks the signals of `set` on all carriers, because a thread accepts them from now on or for
+/// a moment.
 #[inline(always)]
 pub fn release(set: u64) {
     if mask() & set != 0 {
@@ -277,7 +283,7 @@ fn release_some(set: u64) {
     tell_carriers(); // what is pending arrives before this returns
 }
 
-/// Makes every carrier take its mask anew: this one now, others soon.
+/// Makes every carrier set its mask anew: this one now, others soon.
 fn tell_carriers() {
     let own = Carrier::current();
     for carrier in PROCESS.all_carriers() {
@@ -297,7 +303,8 @@ pub fn pending() -> u64 {
     pending & mask() | WAITING.load(Ordering::SeqCst)
 }
 
-/// In the child of a fork: nothing is pending.
+/// Forgets the signals that were left to the first kernel thread, in the child of a fork, where
+/// nothing is pending.
 pub fn in_child() {
     // SAFETY: the child has one thread.
     unsafe { FOR_FIRST.forget() };

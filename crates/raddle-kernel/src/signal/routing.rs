@@ -1,10 +1,10 @@
 //! Routing: the choice of the thread that gets a signal.
 //!
-//! A signal for the process goes to one thread that accepts it, and waits there for delivery; so
-//! the thread that Linux would choose runs the handler, and no other. If that thread ends or blocks
-//! the signal first, the signal is *passed on*: to another thread that accepts it, else it pends
-//! for the process. The thread does so after it has changed its mask or its life; the sender looks
-//! at both after it has left the signal, so one of the two sees the other's change.
+//! A signal for the process goes to one thread that accepts it, the one that Linux would choose,
+//! and waits there for delivery. If that thread ends or blocks the signal first, it *passes the
+//! signal on*: to another thread that accepts it, or back to the process, for which the signal then
+//! pends. The thread passes signals on after it has changed its mask or its state of life. The
+//! sender reads both after it has left the signal. So one of the two sees the other's change.
 
 use super::{MASK_BYTES, SI_TKILL, bit, poke, set_kernel_mask};
 use crate::signal::actions::{self, CHLD};
@@ -22,13 +22,13 @@ use raddle_sys::{is_err, nr, sys};
 /// Signals pending for the process: no thread has accepted them yet.
 static COMMON: CommonSignals = CommonSignals::new();
 
-/// Signals pending for the process.
+/// Returns the signals that pend for the process.
 #[inline(always)]
 pub fn process_pending() -> u64 {
     COMMON.pending()
 }
 
-/// Forgets what is pending for the process.
+/// Forgets the signals that pend for the process.
 pub fn reset() {
     // SAFETY: called in the child of a fork, which has one thread.
     unsafe { COMMON.reset() };
@@ -42,7 +42,7 @@ pub fn discard(signal: u32, fits: fn(&SigInfo) -> bool) {
     }
 }
 
-/// Routes everything that arrived on this carrier. Not on a lock's critical path; takes locks.
+/// Routes all signals that have arrived on this carrier. Takes locks, so the caller must hold none.
 ///
 /// The thread that a signal wakes here runs before the one that it interrupted goes on.
 pub fn route() {
@@ -66,7 +66,7 @@ pub fn route() {
     }
 }
 
-/// Routes one signal of the kernel's.
+/// Routes one signal that came from the kernel.
 pub fn route_one(info: &SigInfo) {
     let carrier = Carrier::current();
     match meant(carrier, info) {
@@ -79,9 +79,9 @@ pub fn route_one(info: &SigInfo) {
     }
 }
 
-/// Routes a `signal` that the kernel has for the process and that no carrier has handled yet: the
-/// kernel has chosen a kernel thread for the signal, which may have no CPU for long. A signal that
-/// a carrier is about to handle isn't found.
+/// Routes a `signal` that is pending for the process in the kernel, and that no carrier has handled
+/// yet: the kernel thread that the kernel has chosen may get no CPU for long. A signal that a
+/// carrier is about to handle isn't found.
 pub fn fetch_signal(signal: u32) {
     if held::mask() & bit(signal) != 0 || !actions::is_ours(signal) {
         return; // the kernel keeps it, or doesn't send it
@@ -104,8 +104,8 @@ pub fn fetch_signal(signal: u32) {
 /// before the take-over or came from another process; or the running thread, if its call raised the
 /// signal. A signal that a descriptor reads belongs to the process.
 fn meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
-    /// SIGPIPE and SIGXFSZ: the kernel sends them to the writer, in the process's own name. The
-    /// process's own `kill` doesn't come this way.
+    /// SIGPIPE and SIGXFSZ, which the kernel sends to the writer in the process's own name. Signals
+    /// of the process's own `kill` don't come here.
     const RAISED: u64 = bit(13) | bit(25);
     const SI_USER: i32 = nr::SI_USER as i32;
     let pid = PROCESS.pid.load(Ordering::Relaxed);
@@ -133,8 +133,8 @@ pub fn to_process(info: &SigInfo) {
     to_process_by(info, None);
 }
 
-/// As [`to_process`], sent to `named`, or to the main thread for `None`: Linux asks first whether
-/// this thread accepts the signal, and whether it blocks an ignored one.
+/// As [`to_process`], sent to `named`, or to the main thread for `None`. Linux first asks this
+/// thread whether it accepts the signal, and, for an ignored signal, whether it blocks it.
 pub fn to_process_by(info: &SigInfo, named: Option<&Thread>) {
     let signal = info.signo as u32;
     if signal == 0 || signal > super::SIGNALS {
@@ -165,9 +165,9 @@ pub fn to_process_by(info: &SigInfo, named: Option<&Thread>) {
     hold(info);
 }
 
-/// Returns true if `signal` does nothing. An ignored signal still pends if the named thread blocks
-/// it. A signal that the thread awaits and doesn't block doesn't: in Linux a `sigwait` blocks only
-/// what was blocked before.
+/// Returns true if `signal` is dropped: its action does nothing, and the named thread doesn't block
+/// it. A thread's `sigwait` for the signal makes no difference: in Linux it blocks only what was
+/// blocked before.
 fn is_ignored(signal: u32, named: Option<&Thread>) -> bool {
     let blocks = || {
         named
@@ -190,13 +190,13 @@ fn hold(info: &SigInfo) {
 /// As [`hold`], in user space.
 pub fn hold_here(info: &SigInfo) {
     COMMON.post(info, Form::of(info));
-    // A thread that opened its mask since the last look found nothing pending.
+    // A thread that has opened its mask since the last look has found nothing pending.
     give_pending(info.signo as u32);
 }
 
 /// Gives the first instance that pends for the process to a thread that accepts it, if there is
-/// one: a thread that waits for a carrier looks only at its own signals when it runs. It then looks
-/// at the process's, or passes its own on.
+/// one. A thread that waits for a carrier looks only at its own signals when it runs; after that it
+/// looks at the process's, or passes its own on.
 fn give_pending(signal: u32) {
     while process_pending() & bit(signal) != 0
         && let Some(thread) = accepting(signal)
@@ -282,13 +282,13 @@ fn blocks(thread: &Thread, signal: u32) -> bool {
     thread.signals.mask.load(Ordering::SeqCst) & bit(signal) != 0
 }
 
-/// Returns true if the thread ignores `signal`, and neither awaits nor blocks it.
+/// Returns true if the program ignores `signal`, and the thread neither awaits nor blocks it.
 fn drops(thread: &Thread, signal: u32) -> bool {
     let is_ignored = actions::does_nothing(signal, actions::get(signal).handler);
     is_ignored && !awaits(thread, signal) && !blocks(thread, signal)
 }
 
-/// Queues a signal for a thread; [`tell`] follows. Returns false if the thread ends.
+/// Queues a signal for a thread, without a notice ([`tell`]). Returns false if the thread ends.
 fn post(thread: &Thread, info: &SigInfo, is_shared: bool) -> bool {
     let signals = &thread.signals;
     let own = signals.pending.load(Ordering::Relaxed) & !signals.shared.load(Ordering::Relaxed);
@@ -314,7 +314,7 @@ fn accepts(thread: &Thread, signal: u32) -> bool {
     (awaits(thread, signal) || !blocks(thread, signal)) && thread.life() == Life::Live
 }
 
-/// Passes on the process's signals that `thread` was left: it takes none of `set` any more.
+/// Passes on the process's signals of `set` that `thread` has, and doesn't take any more.
 #[inline(always)]
 pub fn pass_on(thread: &Thread, set: u64) {
     let left = (thread.signals.shared.load(Ordering::SeqCst) | process_pending()) & set;
@@ -367,7 +367,8 @@ fn notify(thread: &Thread) {
             return;
         }
     }
-    // Else the thread is runnable: it looks when it runs, or sysmon sees that it did so too early.
+    // Here the thread is runnable. It looks for signals when it runs; if it has done so just
+    // before, sysmon sees that.
     PROCESS.sysmon.wake_up();
 }
 
@@ -388,7 +389,7 @@ fn take_any(thread: &Thread, wanted: u64) -> Option<SigInfo> {
             },
             hits => thread.signals.take(first(hits)),
         };
-        // Else another thread was faster, or the signal had been discarded.
+        // Without a result, another thread was faster, or the signal was discarded.
         if taken.is_some_and(|info| !stops::is_over(&info)) {
             return taken;
         }
@@ -396,7 +397,8 @@ fn take_any(thread: &Thread, wanted: u64) -> Option<SigInfo> {
 }
 
 /// Gives the kernel the pending signals that the running thread blocks, for the program that
-/// replaces this one. The kernel has the thread's mask. Expiries of timers end with the program.
+/// replaces this one. The kernel has the thread's mask by then. Expiries of timers aren't given,
+/// since timers end with the program.
 pub fn lend_pending() {
     if !crate::mode::is_virtual() {
         return;
@@ -442,7 +444,8 @@ pub fn take_pending_back() {
     }
 }
 
-/// Returns the signal to take first: a fault, then the lowest number, as the kernel dequeues.
+/// Returns the signal of `set` that the kernel would dequeue first: a fault, then the lowest
+/// number.
 fn first(set: u64) -> u32 {
     const FAULTS: u64 = bit(4) | bit(5) | bit(7) | bit(8) | bit(11) | bit(31);
     let set = if set & FAULTS != 0 { set & FAULTS } else { set };

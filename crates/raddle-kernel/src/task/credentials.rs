@@ -6,13 +6,12 @@
 //!   ([`raddle_engine::roster`]).
 //! - *of the calling thread*: `capset`, `setfsuid`, `unshare`, a filter of `seccomp`, and the same
 //!   `setuid` by a raw system call. The thread is bound, and its carrier is *apart* from then on.
-//! - *of one kernel thread*: the kernel looks at a single thread, where the process's value is
-//!   kept.
+//! - *of one kernel thread*: the kernel keeps the process's value in a single kernel thread.
 //!
-//! libc's `setuid` sends every thread a signal with a handler that makes the raw call, and makes
-//! the call itself when all have. The first of these calls changes all kernel threads; a call that
-//! repeats the last one gets the same result and does nothing. Credentials are absolute, so the
-//! repeated call would change nothing.
+//! libc's `setuid` sends every thread a signal with a handler that makes the raw call, and then
+//! makes the call itself. The first of these calls changes all kernel threads. A call that repeats
+//! the last one does nothing and gets the same result; made again it would change nothing, since
+//! credentials are absolute values.
 
 use crate::callers::is_libcs;
 use crate::frame::{Frame, Outcome};
@@ -27,7 +26,7 @@ use raddle_engine::{Carrier, PROCESS, switch};
 use raddle_sched::SpinLock;
 use raddle_sys::{err, errno, is_err, mem, nr, prctl, sys};
 
-/// The last call that changed all: its number, its arguments and its result.
+/// The last call that changed all kernel threads: its number, its arguments and its result.
 static LAST: SpinLock<Option<(u32, [usize; 3], isize)>> = SpinLock::new(None);
 
 /// Returns true if libc makes the call for the whole process: not `syscall`, not another library.
@@ -69,7 +68,8 @@ pub extern "C" fn identity(frame: &Frame) -> Outcome {
     Outcome::of(result)
 }
 
-/// `setgroups(2)` for all: every kernel thread gets the list that the caller's memory held once.
+/// `setgroups(2)` on all kernel threads. Each gets the same list, copied once from the caller's
+/// memory.
 fn set_groups(frame: &Frame) -> Result<isize, Differs> {
     const MOST: usize = 65536;
     let (count, from) = (frame.word(0) as usize, frame.user::<u32>(1));
@@ -99,7 +99,7 @@ fn set_groups(frame: &Frame) -> Result<isize, Differs> {
     result
 }
 
-/// Calls that change the calling thread alone.
+/// Makes a call that changes the calling thread alone, on a kernel thread of the thread's own.
 pub extern "C" fn on_own_kernel_thread(_: &Frame) -> Outcome {
     if !PROCESS.is_started() {
         return Outcome::PASS;
@@ -110,8 +110,8 @@ pub extern "C" fn on_own_kernel_thread(_: &Frame) -> Outcome {
     }
 }
 
-/// `unshare(2)`: as [`on_own_kernel_thread`]. A thread with a table of descriptors of its own
-/// doesn't use the table of rows any more.
+/// `unshare(2)`: as [`on_own_kernel_thread`]. A thread that gets its own table of descriptors
+/// doesn't use the pump's rows any more.
 pub extern "C" fn unshare(frame: &Frame) -> Outcome {
     const CLONE_FILES: u64 = nr::CLONE_FILES as u64;
     let outcome = on_own_kernel_thread(frame);
@@ -126,8 +126,8 @@ pub extern "C" fn unshare(frame: &Frame) -> Outcome {
     Outcome::of(result)
 }
 
-/// Gives the running thread a kernel thread of its own, and that a table of descriptors of its own,
-/// as `unshare(CLONE_FILES)` does.
+/// Gives the running thread a kernel thread with a table of descriptors of its own, as
+/// `unshare(CLONE_FILES)` does.
 ///
 /// # Errors
 /// The kernel's error, or EAGAIN.
@@ -160,7 +160,7 @@ fn become_apart() -> Result<(), isize> {
 }
 
 /// `set_mempolicy(2)`. Libraries probe at their start which policies the kernel knows, and then set
-/// the default again: a thread that is bound for this alone becomes green again.
+/// the default again. A thread that was bound for this alone becomes green again.
 pub extern "C" fn set_mempolicy(frame: &Frame) -> Outcome {
     if !PROCESS.is_started() {
         return Outcome::PASS;
@@ -190,8 +190,8 @@ pub extern "C" fn set_mempolicy(frame: &Frame) -> Outcome {
 
 const MPOL_DEFAULT: usize = 0;
 
-/// Returns true if this kernel thread takes memory from where it runs, or the kernel knows no other
-/// way.
+/// Returns true if this kernel thread has the default policy for memory, or the kernel has no
+/// other.
 fn has_default_memory_policy() -> bool {
     let mut mode = 0_i32;
     // SAFETY: the kernel fills a live word.
@@ -276,8 +276,8 @@ pub extern "C" fn ioprio_set(frame: &Frame) -> Outcome {
     Outcome::of(unsafe { raddle_sys::syscall6(frame.number(), args) })
 }
 
-/// `seccomp(2)`: the runtime prepares for a filter for all threads, and the kernel gives the filter
-/// to all kernel threads.
+/// `seccomp(2)`. For a filter of all threads the runtime prepares itself, and the kernel gives the
+/// filter to all kernel threads.
 pub extern "C" fn seccomp(frame: &Frame) -> Outcome {
     const STRICT: usize = 0;
     const FILTER: usize = 1;
@@ -355,7 +355,7 @@ fn changes_thread(option: u32, second: usize) -> bool {
     }
 }
 
-/// Forgets, in the child of a fork, what all of the parent's threads did.
+/// Forgets the last call that changed all threads, in the child of a fork.
 pub fn in_child() {
     // SAFETY: the child has one thread.
     unsafe {

@@ -14,7 +14,7 @@ use core::ffi::c_void;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_arch::set_control_words;
-use raddle_engine::reusable::Seat;
+use raddle_engine::reusable::ReuseControl;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, PROCESS, Thread, events, switch, ums};
 use raddle_sched::timers::NEVER;
@@ -54,9 +54,9 @@ pub fn forgo_reuse(thread: &Thread, mask: u64) {
 
 /// Ends the running thread, which is returned and may be reused. The caller makes the switch, as
 /// [`switch::end`] says; the thread's next life begins with [`begin_again`].
-pub fn end_for_reuse<'a>(seat: &Seat) -> &'a Thread {
+pub fn end_for_reuse<'a>(control: &ReuseControl) -> &'a Thread {
     let thread = Carrier::current().thread();
-    thread.seat.set(seat);
+    thread.reuse.set(control);
     threads::ends(thread);
     switch::end()
 }
@@ -69,10 +69,10 @@ pub fn begin_again() {
 }
 
 /// The rest of [`end_for_reuse`], on the carrier's own stack. Returns how many threads are left.
-pub(crate) fn exited(thread: &Thread, seat: NonNull<Seat>) -> usize {
-    // SAFETY: the thread is in no list yet, so its seat is as the thread left it.
-    let told = unsafe { seat.as_ref() }.told.get();
-    let left = PROCESS.reusable.retire(&PROCESS.threads, thread, seat);
+pub(crate) fn exited(thread: &Thread, control: NonNull<ReuseControl>) -> usize {
+    // SAFETY: the thread is in no list yet, so its reuse control is as the thread left it.
+    let told = unsafe { control.as_ref() }.told.get();
+    let left = PROCESS.reusable.retire(&PROCESS.threads, thread, control);
     // SAFETY: null, or a word that lives until it is told; then its address is all that is used.
     if let Some(word) = unsafe { told.as_ref() } {
         tell(word);
@@ -83,12 +83,12 @@ pub(crate) fn exited(thread: &Thread, seat: NonNull<Seat>) -> usize {
 fn tell(word: &AtomicU32) {
     let address = word.as_ptr().expose_provenance();
     let mut before = word.load(Ordering::Acquire);
-    if before & Seat::JOINED != 0 {
-        word.store(before | Seat::OVER, Ordering::Release);
+    if before & ReuseControl::JOINED != 0 {
+        word.store(before | ReuseControl::OVER, Ordering::Release);
     } else {
-        before = word.fetch_or(Seat::OVER, Ordering::AcqRel);
+        before = word.fetch_or(ReuseControl::OVER, Ordering::AcqRel);
     }
-    if before & Seat::AWAITED != 0 {
+    if before & ReuseControl::AWAITED != 0 {
         words::wake(address, 1, ANY);
     }
 }
@@ -97,8 +97,8 @@ fn tell(word: &AtomicU32) {
 /// ends the process as it does. Returns false if there are none. On the carrier's own stack.
 pub(crate) fn end_reusable_threads() -> bool {
     let mut any = false;
-    while let Some((thread, seat)) = PROCESS.reusable.renew_any(&PROCESS.threads) {
-        seat.next.set(core::ptr::null_mut());
+    while let Some((thread, control)) = PROCESS.reusable.renew_any(&PROCESS.threads) {
+        control.next.set(core::ptr::null_mut());
         PROCESS.unpark(thread.task_ref());
         any = true;
     }
@@ -120,9 +120,9 @@ pub fn reuse(stack_size: usize, next: *mut c_void) -> Option<usize> {
         return None;
     }
     PROCESS.first().make_spare();
-    let (thread, seat) = PROCESS.reusable.renew(&PROCESS.threads, stack_size)?;
-    seat.next.set(next);
-    let id = seat.id; // the seat goes with the thread
+    let (thread, control) = PROCESS.reusable.renew(&PROCESS.threads, stack_size)?;
+    control.next.set(next);
+    let id = control.id; // the reuse control goes with the thread
     // SAFETY: the thread is off its stack, and in no queue yet.
     unsafe { set_control_words(thread.context.get()) };
     threads::inherit(thread, parent);

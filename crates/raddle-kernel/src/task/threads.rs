@@ -185,8 +185,8 @@ pub fn carrier_starts(carrier: &Carrier) {
 /// any more.
 pub fn exited(thread: &Thread) {
     thread.signals.drop_pending();
-    let left = match NonNull::new(thread.seat.get().cast_mut()) {
-        Some(seat) => reuse::exited(thread, seat),
+    let left = match NonNull::new(thread.reuse.get().cast_mut()) {
+        Some(control) => reuse::exited(thread, control),
         None => {
             let left = PROCESS.threads.retire(thread);
             words::clear_tid(thread.clear_tid.get());

@@ -1,4 +1,4 @@
-//! UMS workers: their state, and the lease of the scheduler that executed them.
+//! UMS workers: their state, and the token of the scheduler that executed them.
 
 use crate::explore;
 use core::ptr::NonNull;
@@ -110,7 +110,7 @@ fn two_schedulers_never_execute_one_worker() {
 fn decides_and_leaves(looks_at_the_worker_first: bool) {
     explore(4, move || {
         let shared = Arc::new((
-            AtomicPtr::new(core::ptr::null_mut::<u32>()), // the worker has taken the lease
+            AtomicPtr::new(core::ptr::null_mut::<u32>()), // the worker has taken the token
             AtomicU32::new(1),
             UnsafeCell::new(0u32),
         ));
@@ -194,7 +194,7 @@ fn gives_its_host_away(knows_workers: bool) {
         // SAFETY: as above.
         stack.with_mut(|stack| unsafe { *stack += 1 });
         on_cpu.store(0, Ordering::Release); // the switch
-        worker.store(OTHER, Ordering::Release); // the other worker takes the lease,
+        worker.store(OTHER, Ordering::Release); // the other worker takes the token,
         host_on_cpu.store(0, Ordering::Release); // and parks
         executes.join().unwrap();
     });
@@ -213,7 +213,7 @@ fn who_takes_a_host_for_its_last_worker_is_caught() {
 
 /// State shared by the short way of a yield and sysmon.
 struct Carrier {
-    lease: AtomicUsize,
+    token: AtomicUsize,
     on_cpu: AtomicU32,
     watched: AtomicU32,
     asleep: AtomicU32,
@@ -222,7 +222,7 @@ struct Carrier {
 const HANDS_BACK: u32 = 2;
 
 impl Carrier {
-    /// The worker takes its lease, without a swap unless it is watched. Returns how many it got.
+    /// The worker takes its token, without a swap unless it is watched. Returns how many it got.
     fn hand_back(&self, faults: bool) -> usize {
         self.on_cpu.store(HANDS_BACK, Ordering::Release);
         if faults {
@@ -230,12 +230,12 @@ impl Carrier {
         }
         if self.watched.load(Ordering::Acquire) != 0 {
             self.on_cpu.store(1, Ordering::Release);
-            return self.lease.swap(0, Ordering::AcqRel);
+            return self.token.swap(0, Ordering::AcqRel);
         }
-        let lease = self.lease.load(Ordering::Relaxed);
-        self.lease.store(0, Ordering::Relaxed);
+        let token = self.token.load(Ordering::Relaxed);
+        self.token.store(0, Ordering::Relaxed);
         self.on_cpu.store(1, Ordering::Release);
-        lease
+        token
     }
 
     /// The kernel puts the carrier to sleep, and wakes it: full barriers both times.
@@ -246,14 +246,14 @@ impl Carrier {
         fence(Ordering::SeqCst);
     }
 
-    /// Sysmon takes the lease of a carrier that sleeps.
+    /// Sysmon takes the token of a carrier that sleeps.
     fn replace(&self, looks_twice: bool) -> usize {
         self.watched.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         let mut taken = 0;
         let asleep = !looks_twice || self.asleep.load(Ordering::SeqCst) != 0;
         if asleep && self.on_cpu.load(Ordering::Acquire) != HANDS_BACK {
-            taken = self.lease.swap(0, Ordering::AcqRel);
+            taken = self.token.swap(0, Ordering::AcqRel);
         }
         self.watched.store(0, Ordering::Release);
         taken
@@ -262,10 +262,10 @@ impl Carrier {
 
 /// The worker sleeps in the kernel before it yields, or in the middle of the yield if it `faults`;
 /// sysmon looks meanwhile.
-fn lease_is_taken_once(looks_twice: bool, faults: bool) {
+fn token_is_taken_once(looks_twice: bool, faults: bool) {
     explore(4, move || {
         let carrier = Arc::new(Carrier {
-            lease: AtomicUsize::new(1),
+            token: AtomicUsize::new(1),
             on_cpu: AtomicU32::new(1),
             watched: AtomicU32::new(0),
             asleep: AtomicU32::new(0),
@@ -278,18 +278,18 @@ fn lease_is_taken_once(looks_twice: bool, faults: bool) {
             carrier.sleep();
         }
         let got = carrier.hand_back(faults);
-        assert_eq!(got + sysmon.join().unwrap(), 1, "the lease had one taker");
+        assert_eq!(got + sysmon.join().unwrap(), 1, "the token had one taker");
     });
 }
 
 #[test]
-fn a_lease_is_taken_by_the_worker_or_by_sysmon() {
-    lease_is_taken_once(true, false);
-    lease_is_taken_once(true, true);
+fn a_token_is_taken_by_the_worker_or_by_sysmon() {
+    token_is_taken_once(true, false);
+    token_is_taken_once(true, true);
 }
 
 #[test]
-#[should_panic(expected = "the lease had one taker")]
+#[should_panic(expected = "the token had one taker")]
 fn a_sysmon_that_doesnt_look_whether_the_carrier_sleeps_is_caught() {
-    lease_is_taken_once(false, false);
+    token_is_taken_once(false, false);
 }

@@ -151,7 +151,7 @@ fn carrier(core: &CoreFile, layout: &Layout, at: u64) -> Option<CarrierRecord> {
             _ => CarrierState::BLOCKED,
         },
         current_tid,
-        active: word(places.active)?,
+        switches: word(places.switches)?,
         steal: word(places.steal)?,
         steal_fail: word(places.steal_fail)?,
         preempt: word(places.preempt)?,

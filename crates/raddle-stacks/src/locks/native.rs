@@ -43,7 +43,7 @@ pub fn edges(target: &Target<'_>, stacks: &Stacks, symbols: &mut Symbols<'_>) ->
         if let Some((object, owner)) = reader.look(captured, waiter) {
             edges.push(Edge {
                 waiter: record.tid,
-                switches: record.active,
+                switches: record.switches,
                 object: Object {
                     is_timed: record.deadline_ns != 0,
                     ..object

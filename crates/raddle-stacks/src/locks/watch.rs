@@ -33,7 +33,8 @@ impl Watch {
         let mut slots = Vec::new();
         table.for_each(|slot| slots.push(slot));
         let waits: Vec<&Slot> = slots.iter().filter(|slot| waits_inside(slot)).collect();
-        let is_old = |slot: &&&Slot| self.waited.get(&slot.record.tid) == Some(&slot.record.active);
+        let is_old =
+            |slot: &&&Slot| self.waited.get(&slot.record.tid) == Some(&slot.record.switches);
         let stuck: HashMap<u32, &Slot> = waits
             .iter()
             .filter(is_old)
@@ -41,7 +42,7 @@ impl Watch {
             .collect();
         self.waited = waits
             .iter()
-            .map(|slot| (slot.record.tid, slot.record.active))
+            .map(|slot| (slot.record.tid, slot.record.switches))
             .collect();
         let is_asleep =
             !slots.is_empty() && stuck.len() == slots.len() && !asleep::is_handled(target);
@@ -51,7 +52,7 @@ impl Watch {
             suspects(target, &stuck)
         }
         .into_iter()
-        .filter_map(|tid| Some((tid, stuck.get(&tid)?.record.active)))
+        .filter_map(|tid| Some((tid, stuck.get(&tid)?.record.switches)))
         .collect();
         let is_new = !suspects.is_subset(&self.suspected);
         self.suspected = suspects;

@@ -52,7 +52,7 @@ pub(super) struct Worker {
 }
 
 /// The state of the policy: here, taken out, or failed.
-enum Place {
+enum PolicyState {
     Here(Box<dyn Policy>),
     /// A driver has it.
     Out,
@@ -60,7 +60,7 @@ enum Place {
 }
 
 struct Core {
-    place: Place,
+    policy: PolicyState,
     /// Live workers, by the number in their contexts.
     workers: HashMap<u64, Arc<Worker>>,
     /// The threads that the policy has, in the order in which they came.
@@ -106,7 +106,7 @@ impl Shared {
             bell: Context::new(&list),
             list,
             core: Mutex::new(Core {
-                place: Place::Here(policy),
+                policy: PolicyState::Here(policy),
                 workers: HashMap::new(),
                 waiting: BTreeMap::new(),
                 next_turn: 0,
@@ -160,8 +160,8 @@ impl Shared {
     }
 
     pub(super) fn failure(&self) -> Option<Failure> {
-        match self.core().place {
-            Place::Failed(failure) => Some(failure),
+        match self.core().policy {
+            PolicyState::Failed(failure) => Some(failure),
             _ => None,
         }
     }
@@ -267,13 +267,13 @@ impl Shared {
     fn take_out(&self) -> (MutexGuard<'_, Core>, Option<Box<dyn Policy>>) {
         let mut core = self.core();
         loop {
-            match std::mem::replace(&mut core.place, Place::Out) {
-                Place::Here(policy) => return (core, Some(policy)),
-                Place::Failed(failure) => {
-                    core.place = Place::Failed(failure);
+            match std::mem::replace(&mut core.policy, PolicyState::Out) {
+                PolicyState::Here(policy) => return (core, Some(policy)),
+                PolicyState::Failed(failure) => {
+                    core.policy = PolicyState::Failed(failure);
                     return (core, None);
                 }
-                Place::Out => {
+                PolicyState::Out => {
                     let woken = self.back.wait(core);
                     core = woken.unwrap_or_else(PoisonError::into_inner);
                 }
@@ -307,10 +307,10 @@ impl Shared {
             wrong => wrong,
         };
         let mut left = None;
-        match (&core.place, wrong) {
-            (Place::Out, None) => core.place = Place::Here(policy),
-            (Place::Out, Some(failure)) => {
-                core.place = Place::Failed(failure);
+        match (&core.policy, wrong) {
+            (PolicyState::Out, None) => core.policy = PolicyState::Here(policy),
+            (PolicyState::Out, Some(failure)) => {
+                core.policy = PolicyState::Failed(failure);
                 left = Some(policy);
                 self.report(failure);
             }
@@ -443,11 +443,12 @@ impl Shared {
     /// Gives up a policy that doesn't return from this call; the other drivers go on without it.
     fn give_up(self: &Arc<Self>, calls: u64) -> bool {
         let mut core = self.core();
-        let is_it = matches!(core.place, Place::Out) && self.calls.load(Ordering::SeqCst) == calls;
+        let is_it =
+            matches!(core.policy, PolicyState::Out) && self.calls.load(Ordering::SeqCst) == calls;
         if is_it {
-            core.place = Place::Failed(Failure::Stuck);
+            core.policy = PolicyState::Failed(Failure::Stuck);
+            self.report(Failure::Stuck); // before the failure can be seen
             drop(core);
-            self.report(Failure::Stuck);
             self.back.notify_all();
             // If no driver can be made, the other ones, if there are any, have more to do.
             let _ = self.add_driver();

@@ -15,7 +15,7 @@ use super::reuse::{self, Born};
 use super::{NextIsGreen, Thread};
 use crate::runtime;
 use raddle_arch::call_by_jumps;
-use raddle_interface::Seat;
+use raddle_interface::ReuseControl;
 use std::cell::UnsafeCell;
 use std::ffi::c_void;
 use std::fmt;
@@ -28,7 +28,9 @@ use std::thread::{self, current};
 
 // The runtime sets these bits for a thread that is kept.
 const _: () = assert!(
-    ends::CONSUMED == Seat::AWAITED && ends::JOINED == Seat::JOINED && ends::OVER == Seat::OVER
+    ends::CONSUMED == ReuseControl::AWAITED
+        && ends::JOINED == ReuseControl::JOINED
+        && ends::OVER == ReuseControl::OVER
 );
 
 /// State shared by a thread and its handle, for any result type.
@@ -46,15 +48,15 @@ struct Packet {
 
 /// A packet with its result: the thread writes, and the handle reads after the thread's end.
 #[repr(C)]
-struct Place<T> {
+struct ResultPacket<T> {
     packet: Packet,
     result: UnsafeCell<Option<thread::Result<T>>>,
 }
 
-/// A new thread's argument: the place of its result, and its closure, which it takes out.
+/// A new thread's argument: the packet with its result, and its closure, which it takes out.
 #[repr(C)]
 struct Start<T, F> {
-    place: Place<T>,
+    shared: ResultPacket<T>,
     closure: ManuallyDrop<F>,
 }
 
@@ -78,7 +80,7 @@ impl<T, F: FnOnce() -> T> Start<T, F> {
         }
         let result = catch_unwind(AssertUnwindSafe(ManuallyDrop::into_inner(closure)));
         // SAFETY: the handle reads the result only after the thread says that it ran.
-        unsafe { *(*start).place.result.get() = Some(result) };
+        unsafe { *(*start).shared.result.get() = Some(result) };
     }
 
     /// # Safety
@@ -86,14 +88,14 @@ impl<T, F: FnOnce() -> T> Start<T, F> {
     unsafe fn forget(packet: NonNull<Packet>) {
         let start = packet.cast::<Self>().as_ptr();
         // SAFETY: the caller's promise.
-        drop(unsafe { (*(*start).place.result.get()).take() });
+        drop(unsafe { (*(*start).shared.result.get()).take() });
     }
 }
 
 /// A thread made through libc, without std.
 struct Native<T> {
     id: libc::pthread_t,
-    place: NonNull<Place<T>>,
+    shared: NonNull<ResultPacket<T>>,
 }
 
 // SAFETY: a pthread_t is a name that any thread may use; the packet's result crosses.
@@ -213,7 +215,7 @@ impl<T> fmt::Debug for JoinHandle<T> {
 impl<T> Native<T> {
     fn packet(&self) -> &Packet {
         // SAFETY: while the handle lives, only its owner frees the packet.
-        unsafe { &self.place.as_ref().packet }
+        unsafe { &self.shared.as_ref().packet }
     }
 
     fn join(self) -> thread::Result<T> {
@@ -230,11 +232,11 @@ impl<T> Native<T> {
             let error = unsafe { libc::pthread_join(self.id, null_mut()) };
             assert!(error == 0, "a thread that isn't joined can be");
         }
-        let place = ManuallyDrop::new(self).place;
+        let shared = ManuallyDrop::new(self).shared;
         // SAFETY: the thread has ended, so the handle owns the packet, and the handle is gone.
         let result = unsafe {
-            let result = (*place.as_ref().result.get()).take();
-            (place.as_ref().packet.free)(place.cast());
+            let result = (*shared.as_ref().result.get()).take();
+            (shared.as_ref().packet.free)(shared.cast());
             result
         };
         result.expect("a thread that has ended left its result")
@@ -259,7 +261,7 @@ impl Packet {
 
 impl<T> Drop for Native<T> {
     fn drop(&mut self) {
-        let at = self.place.cast();
+        let at = self.shared.cast();
         let packet = self.packet();
         // SAFETY: the result that the thread has left is the handle's.
         if !packet.ends.detach(|| unsafe { (packet.forget)(at) }) {
@@ -291,7 +293,7 @@ where
         .max(libc::PTHREAD_STACK_MIN)
         .next_multiple_of(4096);
     let start = Box::new(Start::<T, F> {
-        place: Place {
+        shared: ResultPacket {
             packet: Packet {
                 ends: Ends::new(),
                 thread: OnceLock::new(),
@@ -314,8 +316,8 @@ where
             return Err(io::Error::from_raw_os_error(error));
         }
     };
-    let place = start.cast();
-    Ok(JoinHandle(Kind::Native(Native { id, place })))
+    let shared = start.cast();
+    Ok(JoinHandle(Kind::Native(Native { id, shared })))
 }
 
 /// Has a thread run the packet: a kept one, or a new one.
@@ -349,7 +351,7 @@ extern "C" fn work(packet: *mut c_void) -> *mut c_void {
     // SAFETY: the packet that `spawn` gave.
     let stack_size = unsafe { packet.as_ref() }.stack_size;
     // SAFETY: asks for the calling thread's name.
-    let seat = Seat::new(unsafe { libc::pthread_self() } as usize, stack_size);
+    let control = ReuseControl::new(unsafe { libc::pthread_self() } as usize, stack_size);
     let born = Born::look();
     loop {
         // SAFETY: as above; each packet is run once.
@@ -375,11 +377,12 @@ extern "C" fn work(packet: *mut c_void) -> *mut c_void {
         }
         // SAFETY: the packet lives until its word says that the thread is over.
         let word = told.map(|packet| unsafe { std::ptr::from_ref(packet.as_ref().ends.word()) });
-        seat.told.set(word.unwrap_or(null()));
+        control.told.set(word.unwrap_or(null()));
         // By jumps: the thread's joiner returns after this call, and a reused thread doesn't.
-        // SAFETY: the runtime's function of a seat, which lies here while the thread lives.
-        unsafe { call_by_jumps(runtime.keep, (&raw const seat).expose_provenance(), 0) };
-        match NonNull::new(seat.next.get().cast()) {
+        // SAFETY: the runtime's function of a reuse control, which lies here while the thread
+        // lives.
+        unsafe { call_by_jumps(runtime.keep, (&raw const control).expose_provenance(), 0) };
+        match NonNull::new(control.next.get().cast()) {
             Some(next) => packet = next,
             None => {
                 detach_self();

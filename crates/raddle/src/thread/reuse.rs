@@ -2,8 +2,8 @@
 //!
 //! Making and ending a thread costs libc much: two thirds of a green thread's time are libc's, and
 //! its heap begins with an empty cache each time. So a thread that ends and leaves nothing behind
-//! makes itself *as good as new*, and the runtime keeps it ([`raddle_interface::Seat`]) until a
-//! thread with such a stack is made.
+//! makes itself *as good as new*, and the runtime keeps it ([`raddle_interface::ReuseControl`])
+//! until a thread with such a stack is made.
 //!
 //! The state of a thread is the runtime's (id, mask, name, attributes, times: a new thread there),
 //! or the program's, in its thread-locals, or libc's:

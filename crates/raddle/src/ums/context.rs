@@ -2,9 +2,9 @@
 
 use super::Error;
 use super::colour::spread;
+use super::dispatch::yield_in_place;
 use super::light::Rest;
 use super::list::{CompletionList, List};
-use super::place::yield_in_place;
 use crate::runtime;
 use crate::thread::{Builder, NextIsGreen};
 use raddle_arch::call_by_jumps;
@@ -340,8 +340,8 @@ pub fn yield_now(parameter: usize) -> Result<(), Error> {
     match unsafe { call_by_jumps(runtime.yield_worker, parameter, 0) } {
         0 => return Err(Error::NoWorker),
         1 => {}
-        // SAFETY: the runtime has given the calling worker the lease.
-        lease => unsafe { yield_in_place(runtime, lease, parameter) },
+        // SAFETY: the runtime has given the calling worker the token.
+        token => unsafe { yield_in_place(runtime, token, parameter) },
     }
     Ok(())
 }

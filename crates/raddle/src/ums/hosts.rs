@@ -10,9 +10,9 @@
 
 use super::claimed::Claimed;
 use super::context::{Context, Inner, spawn_with};
+use super::dispatch::decide_on;
 use super::light::host_next;
 use super::list::CompletionList;
-use super::place::decide_on;
 use super::scheduler::{Cause, Reason};
 use crate::runtime;
 use crate::thread::Builder;
@@ -154,22 +154,22 @@ fn goes_on(runtime: &Runtime, host: &Host) -> bool {
         return false;
     };
     ended.release_stack();
-    let lease = (runtime.take_lease)();
-    // SAFETY: null, or a lease that the caller has taken.
-    let Some(taken) = (unsafe { lease.as_ref() }) else {
+    let token = (runtime.take_token)();
+    // SAFETY: null, or a token that the caller has taken.
+    let Some(taken) = (unsafe { token.as_ref() }) else {
         return false;
     };
     ended.is_over();
     // SAFETY: as above.
-    let next = unsafe { decide_on(lease, 0).as_ref() };
+    let next = unsafe { decide_on(token, 0).as_ref() };
     // From here on the ended worker is not used any more.
     match next {
         Some(next) if next.control.thread.load(Ordering::Relaxed).is_null() => {
             host_next(next, host.thread(), taken);
             host.guest.set(next);
-            let (own, lease) = (host.thread().expose_provenance(), lease.expose_provenance());
+            let (own, token) = (host.thread().expose_provenance(), token.expose_provenance());
             // SAFETY: the calling thread, which becomes the claimed worker.
-            unsafe { call_by_jumps(runtime.pass_lease, own, lease) };
+            unsafe { call_by_jumps(runtime.pass_token, own, token) };
         }
         next => {
             block_signals(); // a signal would wait as long as the idle host
@@ -178,11 +178,11 @@ fn goes_on(runtime: &Runtime, host: &Host) -> bool {
             match next {
                 Some(next) => {
                     let thread = next.control.thread.load(Ordering::Relaxed);
-                    let (to, lease) = (thread.expose_provenance(), lease.expose_provenance());
+                    let (to, token) = (thread.expose_provenance(), token.expose_provenance());
                     // SAFETY: a claimed worker's thread.
-                    unsafe { call_by_jumps(runtime.pass_lease, to, lease) };
+                    unsafe { call_by_jumps(runtime.pass_token, to, token) };
                 }
-                None => (runtime.return_lease)(taken),
+                None => (runtime.return_token)(taken),
             }
             set_mask(&host.mask);
         }

@@ -2,7 +2,7 @@
 //!
 //! A light worker runs on a *host*, a thread that is a worker to the runtime. While the light
 //! worker runs or is blocked there, the host is that worker in every respect: the runtime finds its
-//! control in the host's thread, lists it when it is woken or has ended, and leaves leases with it.
+//! control in the host's thread, lists it when it is woken or has ended, and leaves tokens with it.
 //!
 //! A light worker that *keeps its host* has the host to itself from its first execution to its end,
 //! and is a full worker of the runtime meanwhile. A light worker that *migrates* gives its host
@@ -14,7 +14,7 @@
 //! 2. A scheduler that executes one at rest gives it an idle host, which becomes that worker; then
 //!    it is executed like any other ([`give_host`]).
 //! 3. A migrating worker may yield, decide in its scheduler's place, and choose one at rest. It
-//!    then gives that worker its own host and the lease, notes this in both controls, rests, and
+//!    then gives that worker its own host and the token, notes this in both controls, rests, and
 //!    switches: no thread is left. The runtime does that, in the middle of the yield. In all other
 //!    cases the worker stays in its host.
 //! 4. A light worker that has ended goes to its host's own stack, where the next one is decided
@@ -30,7 +30,7 @@ use crate::completion::{self, Completion};
 use crate::light::{STACK_SIZE, Shell, take_shell};
 use crate::runtime;
 use raddle_arch::{Context as Stack, prepare, switch_keep_fs};
-use raddle_interface::{Claim, Lease, ThreadView, WorkerControl, WorkerState};
+use raddle_interface::{Claim, SchedulerToken, ThreadView, WorkerControl, WorkerState};
 use raddle_sched::worker_state::is_locked_or_rests;
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -87,7 +87,7 @@ impl Inner {
         drop(self.rest.shell.take());
     }
 
-    /// Marks the light worker as over: its host has taken the lease, and decides.
+    /// Marks the light worker as over: its host has taken the token, and decides.
     pub(super) fn is_over(&self) {
         let kind = WorkerControl::LIGHT_IS_OVER;
         self.control.kind.store(kind, Ordering::Relaxed);
@@ -133,10 +133,10 @@ impl Inner {
 }
 
 /// Makes the calling host the worker `next`, which is at rest, from the moment when the host gets
-/// the lease. The host is on its own stack and has taken the lease.
-pub(super) fn host_next(next: &Inner, thread: *mut c_void, lease: &Lease) {
+/// the token. The host is on its own stack and has taken the token.
+pub(super) fn host_next(next: &Inner, thread: *mut c_void, token: &SchedulerToken) {
     next.control.thread.store(thread, Ordering::Relaxed); // claimed: no other thread looks
-    lease.worker.set(next.as_control());
+    token.worker.set(next.as_control());
 }
 
 /// Gives a claimed light worker at rest an idle host to be executed on. Returns the host's thread.

@@ -3,12 +3,12 @@
 use super::Error;
 use super::claimed::Claimed;
 use super::context::Context;
+use super::dispatch::Dispatcher;
 use super::light::give_host;
 use super::list::CompletionList;
-use super::place::Seat;
 use crate::{light, runtime};
 use raddle_arch::call_by_jumps;
-use raddle_interface::{Claim, Ended, Lease, WorkerControl, WorkerState};
+use raddle_interface::{Claim, Ended, SchedulerToken, WorkerControl, WorkerState};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt;
@@ -371,13 +371,13 @@ pub(crate) fn claim(context: &Context) -> Claim {
     context.0.claim_by(null_mut())
 }
 
-/// Runs a claimed worker until it, or a worker that got the lease from it, gives the lease back.
+/// Runs a claimed worker until it, or a worker that got the token from it, gives the token back.
 /// Returns the reason, and the parameter of a yield.
 ///
 /// # Safety
-/// The calling thread must have claimed the worker, in scheduling mode, and own the lease.
+/// The calling thread must have claimed the worker, in scheduling mode, and own the token.
 #[inline(always)]
-unsafe fn run(control: *const WorkerControl, lease: *const Lease) -> (Ended, usize) {
+unsafe fn run(control: *const WorkerControl, token: *const SchedulerToken) -> (Ended, usize) {
     let Some(runtime) = runtime::table() else {
         return (Ended::Exited, 0); // without one there is no worker
     };
@@ -386,9 +386,9 @@ unsafe fn run(control: *const WorkerControl, lease: *const Lease) -> (Ended, usi
         call_by_jumps(
             runtime.execute_worker,
             control.expose_provenance(),
-            lease.expose_provenance(),
+            token.expose_provenance(),
         );
-        ((*lease).end.get(), (*lease).parameter.get())
+        ((*token).end.get(), (*token).parameter.get())
     }
 }
 
@@ -401,9 +401,9 @@ pub(super) unsafe fn run_alone(context: &Context) -> (Ended, usize) {
     if context.0.control.thread.load(Ordering::Relaxed).is_null() {
         give_host(&context.0);
     }
-    let lease = Lease::new(None);
+    let token = SchedulerToken::new(None);
     // SAFETY: the caller's promise.
-    let (end, parameter) = unsafe { run(&raw const context.0.control, &raw const lease) };
+    let (end, parameter) = unsafe { run(&raw const context.0.control, &raw const token) };
     if matches!(end, Ended::Yielded | Ended::Preempted) {
         context.0.control.state.set(WorkerState::READY);
     }
@@ -492,7 +492,7 @@ pub fn enter_scheduling_mode(
 ) -> Result<(), Error> {
     let _mode = Mode::enter()?;
     // SAFETY: the procedure is called on this thread only.
-    schedule(&unsafe { Seat::new(list, procedure, false) });
+    schedule(&unsafe { Dispatcher::new(list, procedure, false) });
     Ok(())
 }
 
@@ -545,22 +545,22 @@ pub fn enter_in_place(
 ) -> Result<(), Error> {
     let _mode = Mode::enter()?;
     // SAFETY: the procedure can be called on any thread.
-    schedule(&unsafe { Seat::new(list, procedure, true) });
+    schedule(&unsafe { Dispatcher::new(list, procedure, true) });
     Ok(())
 }
 
 /// Runs the workers that the procedure returns, until it leaves.
-fn schedule<F: FnMut(&Scheduler<'_>, Reason) -> Next>(seat: &Seat<'_, F>) {
+fn schedule<F: FnMut(&Scheduler<'_>, Reason) -> Next>(dispatcher: &Dispatcher<'_, F>) {
     let mut reason = Reason::Startup;
-    // SAFETY: the lease was not given away yet, or was given back.
-    while let Some(next) = unsafe { seat.call(reason) } {
+    // SAFETY: the token was not given away yet, or was given back.
+    while let Some(next) = unsafe { dispatcher.call(reason) } {
         assert!(!next.is_locked(), "a worker was to execute itself");
         if next.control.thread.load(Ordering::Relaxed).is_null() {
             give_host(next);
         }
-        // SAFETY: the procedure has claimed the worker, and this thread has the lease.
-        let (ended, parameter) = unsafe { run(&raw const next.control, seat.lease()) };
-        match seat.ran() {
+        // SAFETY: the procedure has claimed the worker, and this thread has the token.
+        let (ended, parameter) = unsafe { run(&raw const next.control, dispatcher.token()) };
+        match dispatcher.ran() {
             Some(worker) => reason = Reason::of(worker, ended, parameter),
             None => return,
         }

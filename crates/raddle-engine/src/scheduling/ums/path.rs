@@ -16,7 +16,7 @@ use raddle_sched::Task;
 pub const BREATH: u64 = 30; // switches come in pairs: every sixteenth execution
 /// As [`BREATH`], for workers that decide in place: a switch each.
 pub const IN_PLACE: u64 = 31;
-/// [`Task::on_cpu`] of a worker that is about to take its lease.
+/// [`Task::on_cpu`] of a worker that is about to take its token.
 pub const HANDS_BACK: u32 = 2;
 /// [`Thread::wait_kind`] of a scheduler while its worker runs.
 pub const WAITS: u32 = WaitKind::OTHER.0;
@@ -30,7 +30,7 @@ pub mod thread {
     pub const CARRIER: usize = offset_of!(Thread, carrier);
     pub const SWITCHES: usize = offset_of!(Thread, switches);
     pub const UMS: usize = offset_of!(Thread, ums);
-    pub const LEASE: usize = offset_of!(Thread, lease);
+    pub const TOKEN: usize = offset_of!(Thread, scheduler_token);
     pub const DECIDING: usize = offset_of!(Thread, deciding);
     pub const PENDING: usize = offset_of!(Thread, signals) + ThreadSignals::PENDING;
     pub const WAIT_KIND: usize = offset_of!(Thread, wait_kind);

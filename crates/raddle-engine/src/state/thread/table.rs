@@ -154,8 +154,8 @@ impl ThreadTable {
         thread.host.set(null());
         thread.ums.store(null_mut(), Ordering::Relaxed);
         thread.ums_next.set(null());
-        thread.lease.store(null_mut(), Ordering::Relaxed);
-        thread.leased_ns.store(0, Ordering::Relaxed);
+        thread.scheduler_token.store(null_mut(), Ordering::Relaxed);
+        thread.worker_quantum_ns.store(0, Ordering::Relaxed);
         thread.cancelled.store(0, Ordering::Relaxed);
         thread.clear_tid.set(0);
         thread.robust_list.set(0);
@@ -180,7 +180,7 @@ impl ThreadTable {
         thread.compiles.store(0, Ordering::Relaxed);
         thread.account.reset(PROCESS.first().fair_clock.read_ns());
         thread.share_next.set(0);
-        thread.seat.set(null());
+        thread.reuse.set(null());
         thread.task.rank.store(0, Ordering::Relaxed);
         thread.life.store(Life::Live as u32, Ordering::Release);
     }

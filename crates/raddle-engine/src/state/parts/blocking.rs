@@ -1,27 +1,28 @@
-//! What [`crate::sysmon::pinning`] keeps.
+//! What [`crate::sysmon::blocking`] keeps.
 
 use core::sync::atomic::AtomicU64;
-use raddle_inspect::{PINS, PLACES, STACK_WORDS};
+use raddle_inspect::{BLOCKING_RECORDS, BLOCKING_SITES, STACK_WORDS};
 
-pub(crate) struct PinningEvent {
+/// See [`raddle_inspect::BlockingRecord`].
+pub(crate) struct RecordEntry {
     pub(crate) at_ns: AtomicU64,
     pub(crate) tid: AtomicU64,
     pub(crate) call: AtomicU64,
     pub(crate) address: AtomicU64,
 }
 
-/// See [`crate::sysmon::pinning`].
-pub(crate) struct Log {
-    /// The count of all events; the latest [`PINS`] are kept.
+/// See [`crate::sysmon::blocking`].
+pub(crate) struct BlockingLog {
+    /// The count of all records; the latest [`BLOCKING_RECORDS`] are kept.
     pub(crate) total: AtomicU64,
-    pub(crate) kept: [PinningEvent; PINS],
-    pub(crate) places: [Place; PLACES],
+    pub(crate) records: [RecordEntry; BLOCKING_RECORDS],
+    pub(crate) sites: [SiteEntry; BLOCKING_SITES],
     /// When the kernel last refused to say where a carrier sits; 0 for never.
     pub(crate) refused_ns: AtomicU64,
 }
 
-/// See [`raddle_inspect::PinPlace`].
-pub(crate) struct Place {
+/// See [`raddle_inspect::BlockingSite`].
+pub(crate) struct SiteEntry {
     pub(crate) count: AtomicU64,
     pub(crate) at_ns: AtomicU64,
     pub(crate) tid: AtomicU64,
@@ -34,7 +35,7 @@ pub(crate) struct Place {
     pub(crate) stack: [AtomicU64; STACK_WORDS],
 }
 
-impl PinningEvent {
+impl RecordEntry {
     pub(crate) const fn new() -> Self {
         Self {
             at_ns: AtomicU64::new(0),
@@ -45,18 +46,18 @@ impl PinningEvent {
     }
 }
 
-impl Log {
+impl BlockingLog {
     pub(crate) const fn new() -> Self {
         Self {
             total: AtomicU64::new(0),
-            kept: [const { PinningEvent::new() }; PINS],
-            places: [const { Place::new() }; PLACES],
+            records: [const { RecordEntry::new() }; BLOCKING_RECORDS],
+            sites: [const { SiteEntry::new() }; BLOCKING_SITES],
             refused_ns: AtomicU64::new(0),
         }
     }
 }
 
-impl Place {
+impl SiteEntry {
     pub(crate) const fn new() -> Self {
         Self {
             count: AtomicU64::new(0),

@@ -1,45 +1,49 @@
-//! Pinning events: which threads sat in the kernel and kept a carrier, and where.
+//! Blocking records: which threads blocked in the kernel and kept a carrier, and where.
 //!
-//! Sysmon notes one whenever it hands a carrier's place to another, and shows the latest on
-//! request. Only sysmon writes and reads them; they are atomic because they live in a static.
+//! Sysmon makes a record whenever it lets another carrier take a carrier's place, and shows the
+//! latest records on request. Only sysmon writes and reads them. They are atomic because they live
+//! in a static.
 //!
-//! It also counts the most frequent *places* (call and address), and keeps of each what was on the
-//! stack: the tool finds the frames in that, the process has no unwinder. A new place takes that of
-//! the one with the least count, and goes on from its count (the Space-Saving algorithm of
-//! Metwally, Agrawal and El Abbadi, 2005): whatever makes a sixteenth of all events is there.
+//! Sysmon also counts the most frequent *blocking sites* (call and address), and keeps the words
+//! that were on the stack at each: the tool finds the frames in these words, since the process has
+//! no unwinder. A new site replaces the site with the least count, and goes on from that count (the
+//! Space-Saving algorithm of Metwally, Agrawal and El Abbadi, 2005): a site that makes a sixteenth
+//! of all records is there.
 //!
 //! Sysmon must not wait for the program's memory. It reads the pages of a stack that are there
 //! (`mincore(2)`), by a system call, since the thread may come back and its stack may go. After
 //! that the thread must still be where it was. With a seccomp filter, which may kill for calls that
-//! it doesn't know, no stacks are kept.
+//! it doesn't know, no stacks are entry.
 
 use crate::kernel_threads::kthread;
 use crate::os::cpus::read_file;
 use crate::state::carrier::Carrier;
 use crate::state::clock;
-use crate::state::parts::pinning::{Log, Place};
+use crate::state::parts::blocking::{BlockingLog, SiteEntry};
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
 use core::sync::atomic::{AtomicU64, Ordering};
-use raddle_inspect::{PINS, PinPlace, PinRecord, Pins, STACK_WORDS};
+use raddle_inspect::{
+    BLOCKING_RECORDS, BlockingRecord, BlockingRecords, BlockingSite, STACK_WORDS,
+};
 use raddle_sys::{is_err, mem, nr, sys};
 
 /// After a refusal the kernel isn't asked for so long: a process that may not be traced
 /// (`PR_SET_DUMPABLE`, a change of its user) is refused each time.
 const REFUSED_NS: u64 = 1_000_000_000;
 
-/// A place's stack is read so often at most.
+/// The least time between two reads of the stack at one site.
 const READ_EVERY_NS: u64 = 1_000_000_000;
 
-impl Place {
-    fn is_of(&self, at: At) -> bool {
+impl SiteEntry {
+    fn is_of(&self, at: BlockedAt) -> bool {
         self.count.load(Ordering::Relaxed) != 0
             && self.call.load(Ordering::Relaxed) == at.call as u64
             && self.address.load(Ordering::Relaxed) == at.address
     }
 
-    /// One more event here, by the thread `tid` on the kernel thread `kernel_tid`.
-    fn count(&self, at: At, tid: u32, kernel_tid: u32, now_ns: u64) {
+    /// Counts one more record here, by the thread `tid` on the kernel thread `kernel_tid`.
+    fn count(&self, at: BlockedAt, tid: u32, kernel_tid: u32, now_ns: u64) {
         if !self.is_of(at) {
             self.call.store(at.call as u64, Ordering::Relaxed);
             self.address.store(at.address, Ordering::Relaxed);
@@ -63,8 +67,8 @@ impl Place {
         }
     }
 
-    fn show(&self) -> PinPlace {
-        PinPlace {
+    fn show(&self) -> BlockingSite {
+        BlockingSite {
             count: self.count.load(Ordering::Relaxed),
             at_ns: self.at_ns.load(Ordering::Relaxed),
             tid: self.tid.load(Ordering::Relaxed),
@@ -77,36 +81,36 @@ impl Place {
     }
 }
 
-impl Log {
-    /// Notes that `carrier` sits in the kernel. In sysmon.
+impl BlockingLog {
+    /// Makes a record: `carrier` sits in the kernel. In sysmon.
     pub(crate) fn note(&self, carrier: &Carrier) {
         let total = self.total.load(Ordering::Relaxed);
-        let kept = &self.kept[total as usize % PINS];
+        let entry = &self.records[total as usize % BLOCKING_RECORDS];
         let kernel_tid = carrier.kernel_tid.load(Ordering::Relaxed);
         let now_ns = clock::now_ns();
         let at = self.ask(kernel_tid, now_ns);
         let tid = carrier.thread_or_none().map_or(0, Thread::tid);
-        let (call, address) = at.map_or((PinRecord::UNKNOWN, 0), |at| (at.call, at.address));
-        kept.at_ns.store(now_ns, Ordering::Relaxed);
-        kept.tid.store(u64::from(tid), Ordering::Relaxed);
-        kept.call.store(call as u64, Ordering::Relaxed);
-        kept.address.store(address, Ordering::Relaxed);
+        let (call, address) = at.map_or((BlockingRecord::UNKNOWN, 0), |at| (at.call, at.address));
+        entry.at_ns.store(now_ns, Ordering::Relaxed);
+        entry.tid.store(u64::from(tid), Ordering::Relaxed);
+        entry.call.store(call as u64, Ordering::Relaxed);
+        entry.address.store(address, Ordering::Relaxed);
         self.total.store(total + 1, Ordering::Relaxed);
         let Some(at) = at else {
             return;
         };
-        let known = self.places.iter().find(|place| place.is_of(at));
+        let known = self.sites.iter().find(|site| site.is_of(at));
         let rarest = || {
-            let count = |place: &&Place| place.count.load(Ordering::Relaxed);
-            self.places.iter().min_by_key(count)
+            let count = |site: &&SiteEntry| site.count.load(Ordering::Relaxed);
+            self.sites.iter().min_by_key(count)
         };
-        if let Some(place) = known.or_else(rarest) {
-            place.count(at, tid, kernel_tid, now_ns);
+        if let Some(site) = known.or_else(rarest) {
+            site.count(at, tid, kernel_tid, now_ns);
         }
     }
 
     /// Where the carrier's kernel thread waits, unless the kernel has refused to say so of late.
-    fn ask(&self, kernel_tid: u32, now_ns: u64) -> Option<At> {
+    fn ask(&self, kernel_tid: u32, now_ns: u64) -> Option<BlockedAt> {
         let refused_ns = self.refused_ns.load(Ordering::Relaxed);
         if refused_ns != 0 && now_ns.saturating_sub(refused_ns) < REFUSED_NS {
             return None;
@@ -117,35 +121,35 @@ impl Log {
         answer?
     }
 
-    /// The most frequent places, in no order. In sysmon.
-    pub(crate) fn places(&self) -> impl Iterator<Item = PinPlace> {
-        self.places.iter().map(Place::show)
+    /// Returns the most frequent sites, in no order. In sysmon.
+    pub(crate) fn sites(&self) -> impl Iterator<Item = BlockingSite> {
+        self.sites.iter().map(SiteEntry::show)
     }
 
-    /// The latest, oldest first. In sysmon.
-    pub(crate) fn latest(&self) -> Pins {
+    /// Returns the latest records, oldest first. In sysmon.
+    pub(crate) fn latest(&self) -> BlockingRecords {
         let total = self.total.load(Ordering::Relaxed);
-        let mut pins = Pins {
+        let mut records = BlockingRecords {
             total,
-            ..Pins::NONE
+            ..BlockingRecords::NONE
         };
-        let first = total.saturating_sub(PINS as u64);
-        for (to, number) in pins.latest.iter_mut().zip(first..total) {
-            let kept = &self.kept[number as usize % PINS];
-            *to = PinRecord {
-                at_ns: kept.at_ns.load(Ordering::Relaxed),
-                address: kept.address.load(Ordering::Relaxed),
-                call: kept.call.load(Ordering::Relaxed) as i64,
-                tid: kept.tid.load(Ordering::Relaxed),
+        let first = total.saturating_sub(BLOCKING_RECORDS as u64);
+        for (to, number) in records.latest.iter_mut().zip(first..total) {
+            let entry = &self.records[number as usize % BLOCKING_RECORDS];
+            *to = BlockingRecord {
+                at_ns: entry.at_ns.load(Ordering::Relaxed),
+                address: entry.address.load(Ordering::Relaxed),
+                call: entry.call.load(Ordering::Relaxed) as i64,
+                tid: entry.tid.load(Ordering::Relaxed),
             };
         }
-        pins
+        records
     }
 }
 
-/// Where a kernel thread sits.
+/// Where a kernel thread blocks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct At {
+struct BlockedAt {
     /// The number of the call that it is in, -1 outside of calls (a page fault).
     call: i64,
     stack_pointer: u64,
@@ -154,7 +158,7 @@ struct At {
 }
 
 /// `None` where `/proc` doesn't say; nothing if the thread has come back.
-fn where_it_waits(tid: u32) -> Option<Option<At>> {
+fn where_it_waits(tid: u32) -> Option<Option<BlockedAt>> {
     let mut text = [0u8; 256];
     let mut path = [0u8; kthread::TASK_PATH];
     let path = kthread::task_path(&mut path, tid, b"/syscall\0");
@@ -162,13 +166,13 @@ fn where_it_waits(tid: u32) -> Option<Option<At>> {
 }
 
 /// Returns what `/proc/self/task/TID/syscall` says; `None` if the thread has come back.
-fn parsed(text: &[u8]) -> Option<At> {
+fn parsed(text: &[u8]) -> Option<BlockedAt> {
     let line = text.split(|&byte| byte == b'\n').next()?;
     let mut words = line.split(|&byte| byte == b' ');
     let call = words.next().and_then(decimal)?;
     let address = words.next_back().and_then(hexadecimal)?;
     let stack_pointer = words.next_back().and_then(hexadecimal)?;
-    Some(At {
+    Some(BlockedAt {
         call,
         stack_pointer,
         address,

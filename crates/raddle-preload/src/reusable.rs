@@ -12,7 +12,7 @@ use crate::symbols;
 use raddle_engine::Thread;
 use raddle_engine::carrier::SCHEDULER;
 use raddle_engine::ums::path::thread;
-use raddle_interface::Seat;
+use raddle_interface::ReuseControl;
 use raddle_kernel::task::reuse;
 
 raddle_arch::keep_threads! {
@@ -22,8 +22,8 @@ raddle_arch::keep_threads! {
     begins: begins,
 }
 
-extern "C" fn ends(seat: &Seat) -> &'static Thread {
-    reuse::end_for_reuse(seat)
+extern "C" fn ends(control: &ReuseControl) -> &'static Thread {
+    reuse::end_for_reuse(control)
 }
 
 extern "C" fn begins() {

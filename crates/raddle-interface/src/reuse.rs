@@ -9,12 +9,12 @@ use core::sync::atomic::AtomicU32;
 /// A thread that can be reused, as both sides see it. It lies on the thread's own stack.
 #[repr(C)]
 #[derive(Debug)]
-pub struct Seat {
+pub struct ReuseControl {
     /// The thread's next work; null if it must end for good. Written by the runtime while the
     /// thread is kept, read by the thread after that.
     pub next: Cell<*mut c_void>,
-    /// The word to which the runtime adds [`Seat::OVER`] once the thread has ended and left its
-    /// stack, or null. Written by the thread before it is kept.
+    /// The word to which the runtime adds [`ReuseControl::OVER`] once the thread has ended and left
+    /// its stack, or null. Written by the thread before it is kept.
     pub told: Cell<*const AtomicU32>,
     /// libc's name for the thread.
     pub id: usize,
@@ -22,7 +22,7 @@ pub struct Seat {
     pub stack_size: usize,
 }
 
-impl Seat {
+impl ReuseControl {
     /// Bit of that word: a thread waits for it.
     pub const AWAITED: u32 = 1;
     /// Bit of that word: only the runtime changes the word from here on.
@@ -30,7 +30,7 @@ impl Seat {
     /// Bit of that word: the thread has ended. The runtime sets it as its last change.
     pub const OVER: u32 = 1 << 7;
 
-    /// The seat of the calling thread.
+    /// The reuse control of the calling thread.
     pub const fn new(id: usize, stack_size: usize) -> Self {
         Self {
             next: Cell::new(null_mut()),
