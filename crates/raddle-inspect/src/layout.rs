@@ -12,10 +12,10 @@
 use crate::records::Wire;
 
 /// The first eight bytes of a [`Layout`].
-pub const LAYOUT_MAGIC: [u8; 8] = *b"RADDLE\0\x03";
+pub const LAYOUT_MAGIC: [u8; 8] = *b"RADDLE\0\x04";
 
 /// The version of the layout. A reader knows one version only: fields change with the runtime.
-pub const LAYOUT_VERSION: u32 = 3;
+pub const LAYOUT_VERSION: u32 = 4;
 
 /// Places in the process's memory: addresses, except where a field says otherwise.
 #[repr(C)]
@@ -55,6 +55,11 @@ pub struct Layout {
     pub carrier_count: u64,
     /// The offset of the FS base in a slot: the thread block of the C library.
     pub thread_fs: u64,
+    /// The offset of the group's address in the control of a host of light threads.
+    pub host_group: u64,
+    /// The offset of a word in a group: the address of a
+    /// [`LightPlaces`](crate::LightPlaces), or null.
+    pub group_lights: u64,
     /// Places in the runtime's code.
     pub code: CodePlaces,
     /// Offsets in a slot.
@@ -137,8 +142,8 @@ pub struct ThreadOffsets {
     pub group: u32,
     /// Sixteen bytes.
     pub name: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// The address of its control, if it hosts light threads, or null.
+    pub host: u32,
 }
 
 impl Layout {
@@ -176,7 +181,7 @@ const _LAYOUT: () = {
     assert!(size_of::<CodePlaces>() == 5 * 8);
     assert!(size_of::<ThreadOffsets>() == 22 * 4);
     assert!(size_of::<CarrierOffsets>() == 8 * 4);
-    assert!(size_of::<Layout>() == 8 + 2 * 4 + 14 * 8 + 5 * 8 + 22 * 4 + 8 * 4);
+    assert!(size_of::<Layout>() == 8 + 2 * 4 + 16 * 8 + 5 * 8 + 22 * 4 + 8 * 4);
 };
 
 #[cfg(test)]
@@ -203,6 +208,8 @@ mod tests {
             carriers: 10,
             carrier_count: 11,
             thread_fs: 12,
+            host_group: 13,
+            group_lights: 14,
             carrier: CarrierOffsets::default(),
             code: CodePlaces::default(),
             thread: ThreadOffsets::default(),

@@ -43,6 +43,7 @@ compile_error!("the structures are their own wire form only on little-endian mac
 mod codes;
 mod histogram;
 mod layout;
+mod light;
 mod pins;
 pub mod policy;
 mod records;
@@ -53,6 +54,7 @@ mod socket_name;
 pub use codes::{CarrierState, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
 pub use layout::{CarrierOffsets, CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets};
+pub use light::{LIGHT_MAGIC, LIGHT_TID_BASE, LIGHTS_MAX, LightOffsets, LightPlaces, LightRegion};
 pub use pins::{PINS, PLACES, PinPlace, PinPlaces, PinRecord, Pins, STACK_WORDS};
 pub use records::{
     CarrierRecord, Delay, Header, MAGIC, NAME_BYTES, NO_CARRIER, PROOF_BYTES, PROOF_NAME,

@@ -77,6 +77,8 @@ fn layout(code: CodePlaces) -> Layout {
         carriers: 0,
         carrier_count: 0,
         thread_fs: 144,
+        host_group: 0,
+        group_lights: 0,
         carrier: CarrierOffsets::default(),
         code,
         thread: ThreadOffsets {
@@ -87,7 +89,7 @@ fn layout(code: CodePlaces) -> Layout {
             wait_kind: 16,
             wait_arg: 24,
             wait_lock: 232,
-            reserved: 0,
+            host: 240,
             since_ns: 32,
             deadline_ns: 40,
             ready_ns: 48,

@@ -7,6 +7,7 @@ use crate::state::thread::Thread;
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use raddle_inspect::{CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets};
+use raddle_interface::{GroupControl, HostControl};
 use raddle_sched::Task;
 use raddle_sched::policies::{Node, Terms};
 
@@ -31,6 +32,8 @@ pub(super) fn layout() -> Layout {
         carriers: (&raw const PROCESS.list).addr() as u64,
         carrier_count: (&raw const PROCESS.listed).addr() as u64,
         thread_fs: offset_of!(Thread, fs) as u64,
+        host_group: offset_of!(HostControl, group) as u64,
+        group_lights: offset_of!(GroupControl, lights) as u64,
         code,
         thread: OFFSETS,
         carrier: Carrier::OFFSETS,
@@ -67,6 +70,8 @@ static raddle_layout: Anchor = Anchor(UnsafeCell::new(Layout {
     carriers: 0,
     carrier_count: 0,
     thread_fs: 0,
+    host_group: 0,
+    group_lights: 0,
     code: CodePlaces {
         text_start: 0,
         text_end: 0,
@@ -112,5 +117,5 @@ const OFFSETS: ThreadOffsets = ThreadOffsets {
         + offset_of!(Node, terms)
         + Terms::GROUP) as u32,
     name: offset_of!(Thread, name) as u32,
-    reserved: 0,
+    host: offset_of!(Thread, host) as u32,
 };
