@@ -467,13 +467,11 @@ impl<'a> Camera<'a> {
     /// leaves all registers as they are, so that libc's function still has its return address.
     fn out_of_stub(&mut self, registers: Registers) -> Registers {
         let code = self.target.layout.code.text_start..self.target.layout.code.text_end;
-        let Some(address) = registers[RIP].filter(|it| code.contains(it)) else {
+        if !registers[RIP].is_some_and(|it| code.contains(&it)) {
             return registers;
-        };
-        match self.unwinder.caller(&registers, address, &mut self.pages) {
-            Some((next, _)) => {
-                std::array::from_fn(|register| next[register].or(registers[register]))
-            }
+        }
+        match self.unwinder.caller_of_leaf(&registers, &mut self.pages) {
+            Some(next) => std::array::from_fn(|register| next[register].or(registers[register])),
             None => registers,
         }
     }

@@ -143,7 +143,7 @@ fn threads_that_lend_their_memory_have_true_stacks() {
             ),
             (
                 "by-clone",
-                &["lend_by_clone", "lend", "start_thread"],
+                &["clone", "lend_by_clone", "lend", "start_thread"],
                 false,
             ),
         ] {
