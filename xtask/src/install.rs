@@ -35,7 +35,10 @@ const PACKAGING: [(&str, &str); 3] = [
 ];
 
 /// Commands for green threads: gdb looks for them beside the library, by its name.
-const GDB_SCRIPT: &str = "crates/raddle-cli/src/gdb/raddle_gdb.py";
+const GDB_SCRIPTS: [&str; 2] = [
+    "crates/raddle-cli/src/gdb/raddle_gdb_light.py",
+    "crates/raddle-cli/src/gdb/raddle_gdb.py",
+];
 
 const PROGRAM_MODE: u32 = 0o755;
 const DATA_MODE: u32 = 0o644;
@@ -60,7 +63,10 @@ pub(crate) fn run(workspace: &Workspace, prefix: &Path, destdir: &str) -> Result
         &folder.join("lib/raddle/libraddle_preload.so"),
         DATA_MODE,
     )?;
-    let script = read(&workspace.root.join(GDB_SCRIPT))?;
+    let mut script = Vec::new();
+    for part in GDB_SCRIPTS {
+        script.extend(read(&workspace.root.join(part))?);
+    }
     place(
         &script,
         &folder.join("lib/raddle/libraddle_preload.so-gdb.py"),

@@ -355,12 +355,14 @@ fn api(workspace: &Workspace) -> Result<Outcome> {
     if workspace.package(API).is_none() {
         return Ok(Outcome::Skipped(format!("there is no package {API}")));
     }
+    workspace.build_release()?;
     let mut tally = Tally::default();
     let mut test = |carriers: &str, what: &[&str]| {
         println!("{carriers} carriers");
         let cargo = shell::cargo(&workspace.root);
         let counted = cargo_test(workspace, cargo, |command| {
             let command = command.envs(QUICK_RELEASE).env("RADDLE_CARRIERS", carriers);
+            let command = command.env("RADDLE_BIN", workspace.raddle());
             command.args(["--package", API, "--release"]).args(what)
         });
         tally.add(counted?);

@@ -250,7 +250,7 @@ pub(crate) struct DumpArguments {
 
     /// Shows waits that can't end: cycles, locks of threads that have ended, and a process in which
     /// all threads wait and nothing can wake one. Exit status 3 if there are any
-    #[arg(long, conflicts_with_all = ["stats", "cpu", "from"])]
+    #[arg(long, conflicts_with_all = ["stats", "cpu"])]
     pub deadlocks: bool,
 
     /// For how many seconds --cpu looks

@@ -10,13 +10,13 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use raddle_inspect::{Header, Layout, Request, RequestKind, Snapshot};
+use raddle_inspect::{Header, Layout, Request, RequestKind, Snapshot, ThreadFlags};
 use raddle_stacks::corefile::{
     CoreWriter, Identity, NoteWriter, PresentPages, Region, ThreadNote, complete, regions,
 };
 use raddle_stacks::{
     Modules, ProcessMemory, Refusal, StoppedProcess, StoppedThreads, Target, ThreadRegisters,
-    read_registers,
+    parked, read_registers,
 };
 
 use crate::cli::CoreArguments;
@@ -135,9 +135,6 @@ fn write_process(source: &Source<'_>, output: &Output) -> Result<Outcome, Failur
     let present = PresentPages::of(source.pid);
     let threads = source.snapshot.header().live_threads;
     let mut writer = CoreWriter::new(output.file(), &source.memory, &source.regions, threads);
-    writer
-        .copy_all(&mut |range| present.of_range(range))
-        .map_err(written)?;
     let carriers: Vec<_> = source.snapshot.carriers().collect();
     let target = Target {
         pid: source.pid,
@@ -148,6 +145,10 @@ fn write_process(source: &Source<'_>, output: &Output) -> Result<Outcome, Failur
         started_ns: source.snapshot.header().started_ns,
         stopped: stopped.as_ref(),
     };
+    let before = parked(&target);
+    writer
+        .copy_all(&mut |range| present.of_range(range))
+        .map_err(written)?;
     let threads = read_registers(&target, &mut |range| writer.copy_again(range))
         .map_err(written)?
         .ok_or_else(|| {
@@ -157,6 +158,10 @@ fn write_process(source: &Source<'_>, output: &Output) -> Result<Outcome, Failur
             );
             Failure::input(what, "use the raddle that started it")
         })?;
+    let is_unmoved = |it: &ThreadRegisters| {
+        stopped.is_some() || before.get(&it.record.tid) == Some(&it.record.switches)
+    };
+    let threads = marked(threads, is_unmoved);
     let bytes = writer.copied.bytes;
     let notes = process_notes(source, &threads, stopped.as_ref());
     writer.finish(&notes).map_err(written)?;
@@ -165,6 +170,19 @@ fn write_process(source: &Source<'_>, output: &Output) -> Result<Outcome, Failur
         without: threads.iter().filter(|it| it.registers.is_none()).count(),
         bytes,
     })
+}
+
+/// Marks the threads of which memory and registers are of one moment.
+fn marked(
+    mut threads: Vec<ThreadRegisters>,
+    is_unmoved: impl Fn(&ThreadRegisters) -> bool,
+) -> Vec<ThreadRegisters> {
+    for thread in &mut threads {
+        if is_unmoved(thread) {
+            thread.record.flags = thread.record.flags.union(ThreadFlags::UNMOVED);
+        }
+    }
+    threads
 }
 
 fn process_notes(
@@ -301,6 +319,7 @@ fn from_core(arguments: &CoreArguments, path: &Path) -> Result<ExitCode> {
         let what = format!("no green threads in {}", path.display());
         Failure::input(what, "its tables make no sense")
     })?;
+    let threads = marked(threads, |_| true);
     let notes = completed_notes(core.pid(), &opened, &threads, &snapshot);
     let output = Output::create(&arguments.output, arguments.force)?;
     let bytes = complete(core, output.file(), &notes).map_err(|error| output.failed(&error))?;

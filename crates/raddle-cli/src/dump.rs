@@ -10,6 +10,7 @@ mod document;
 pub(crate) mod filter;
 pub(crate) mod from_core;
 mod groups;
+mod lights;
 mod lines;
 mod managed;
 mod mappings;
@@ -39,7 +40,7 @@ use stacks::Taken;
 use usage::Usage;
 
 pub(crate) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
-    if arguments.deadlocks {
+    if arguments.deadlocks && arguments.from.is_none() {
         return deadlocks::run(arguments);
     }
     let chosen = &arguments.stacks;

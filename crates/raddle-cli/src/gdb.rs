@@ -18,7 +18,10 @@ use crate::cli::GdbArguments;
 use crate::dump::process::Process;
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 
-const SCRIPT: &str = include_str!("gdb/raddle_gdb.py");
+const SCRIPT: &str = concat!(
+    include_str!("gdb/raddle_gdb_light.py"),
+    include_str!("gdb/raddle_gdb.py"),
+);
 
 pub(crate) fn run(arguments: &GdbArguments) -> Result<ExitCode> {
     let script = script()?;

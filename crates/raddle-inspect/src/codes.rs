@@ -184,6 +184,13 @@ code! {
         /// Another call, which a helper makes for the thread, as a rule; the argument is the system
         /// call's number.
         OTHER = 14, "other";
+        /// An event of the explicit API, for which a light thread waits: an unpark, a completion,
+        /// the end of another light thread.
+        API = 15, "api";
+        /// Likewise, an unpark.
+        UNPARK = 16, "unpark";
+        /// Likewise, a completion, which the end of a light thread is, too.
+        COMPLETION = 17, "completion";
     }
 }
 
@@ -219,6 +226,13 @@ impl ThreadFlags {
     pub const BOUND: ThreadFlags = ThreadFlags(1);
     /// The main thread.
     pub const MAIN: ThreadFlags = ThreadFlags(1 << 1);
+    /// A light thread of the explicit API; it has no counters. Tools alone set it.
+    pub const LIGHT: ThreadFlags = ThreadFlags(1 << 2);
+    /// Of a light thread: its wait is certain. Waits for completions are told by the stack alone.
+    pub const CERTAIN: ThreadFlags = ThreadFlags(1 << 4);
+    /// In a core file: the thread has waited since before its memory was copied, so that what the
+    /// core says of its locks is of one moment. Tools alone set it.
+    pub const UNMOVED: ThreadFlags = ThreadFlags(1 << 3);
 
     /// Returns whether all bits of `other` are set.
     pub const fn contains(self, other: ThreadFlags) -> bool {

@@ -59,6 +59,11 @@ pub struct Layout {
     pub common_events: u64,
     /// A word with the number of events that no ring had room for.
     pub lost_events: u64,
+    /// The offset of the group's address in the control of a host of light threads.
+    pub host_group: u64,
+    /// The offset of a word in a group: the address of a
+    /// [`LightPlaces`](crate::LightPlaces), or null.
+    pub group_lights: u64,
     /// Places in the runtime's code.
     pub code: CodePlaces,
     /// Offsets in a slot.
@@ -148,8 +153,8 @@ pub struct ThreadOffsets {
     pub group: u32,
     /// Sixteen bytes.
     pub name: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// The address of its control, if it hosts light threads, or null.
+    pub host: u32,
 }
 
 impl Layout {
@@ -187,7 +192,7 @@ const _LAYOUT: () = {
     assert!(size_of::<CodePlaces>() == 5 * 8);
     assert!(size_of::<ThreadOffsets>() == 22 * 4);
     assert!(size_of::<CarrierOffsets>() == 10 * 4);
-    assert!(size_of::<Layout>() == 8 + 2 * 4 + 16 * 8 + 5 * 8 + 22 * 4 + 10 * 4);
+    assert!(size_of::<Layout>() == 8 + 2 * 4 + 18 * 8 + 5 * 8 + 22 * 4 + 10 * 4);
 };
 
 #[cfg(test)]
@@ -216,6 +221,8 @@ mod tests {
             thread_fs: 12,
             common_events: 13,
             lost_events: 14,
+            host_group: 15,
+            group_lights: 16,
             carrier: CarrierOffsets::default(),
             code: CodePlaces::default(),
             thread: ThreadOffsets::default(),

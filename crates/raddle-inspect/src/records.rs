@@ -283,8 +283,10 @@ pub struct ThreadRecord {
     pub group: u32,
     /// CPU time, counted from the first [`RequestKind::CPU`], or the program's first query, on.
     pub cpu_ns: u64,
+    /// Of a light thread: the thread that hosts it, 0 if none does yet.
+    pub host_tid: u64,
     /// Zero.
-    pub reserved: [u64; 2],
+    pub reserved: u64,
 }
 
 impl ThreadRecord {

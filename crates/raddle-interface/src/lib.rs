@@ -9,7 +9,8 @@ mod reuse;
 mod ums;
 
 use core::ffi::{CStr, c_void};
-use core::sync::atomic::AtomicU32;
+use core::sync::atomic::{AtomicPtr, AtomicU32};
+pub use raddle_inspect::{LIGHT_MAGIC, LightOffsets, LightPlaces, LightRegion};
 pub use raddle_sched::WorkerState;
 use raddle_sched::wake::{ActiveCount, SharedWakeWord};
 pub use raddle_sched::worker_state::Claim;
@@ -21,7 +22,7 @@ pub use ums::{Decide, Ended, ListControl, SchedulerToken, ThreadView, WorkerCont
 pub const SYMBOL: &CStr = c"raddle_runtime";
 
 /// The table's version, which changes whenever the table's meaning does.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// An environment variable: a program that loads the runtime itself sets it so that threads are
 /// green on request only.
@@ -187,6 +188,9 @@ pub struct GroupControl {
     pub stranded: AtomicU32,
     /// Changed to wake a sleeper.
     pub word: SharedWakeWord,
+    /// Where tools find the light threads; null before the first. Stored (release) once by the
+    /// group, which keeps it for ever; read from outside of the process only.
+    pub lights: AtomicPtr<LightPlaces>,
 }
 
 impl GroupControl {
@@ -197,6 +201,7 @@ impl GroupControl {
             count: ActiveCount::new(),
             stranded: AtomicU32::new(0),
             word: SharedWakeWord::new(),
+            lights: AtomicPtr::new(core::ptr::null_mut()),
         }
     }
 }

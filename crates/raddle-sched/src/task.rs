@@ -72,6 +72,10 @@ pub struct Task {
 impl Task {
     /// Offset of the claim word, for readers of the process's memory.
     pub const CLAIM: usize = core::mem::offset_of!(Task, claim);
+    /// Likewise of the deadline in [`crate::Timers`].
+    pub const DEADLINE: usize = core::mem::offset_of!(Task, timer) + TimerNode::DEADLINE;
+    /// Likewise of a byte that is 1 while the task has a deadline there.
+    pub const HAS_DEADLINE: usize = core::mem::offset_of!(Task, timer) + TimerNode::QUEUED;
 
     /// A task that runs.
     pub fn new() -> Self {

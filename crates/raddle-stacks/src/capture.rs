@@ -4,12 +4,15 @@
 //! the thread has not run between the looks at the slot ([`Slot::is_unmoved`]), the stack is one
 //! that it had. Otherwise all is read once more, a few times.
 
+mod lights;
+
 use std::collections::HashMap;
 
-use raddle_inspect::{CarrierRecord, Layout, ThreadRecord};
+use raddle_inspect::{CarrierRecord, Layout, ThreadFlags, ThreadRecord};
 
 use crate::java::Java;
 use crate::kernel::{Doing, KernelThreads, StoppedThreads};
+use crate::light::Lights;
 use crate::managed::{Language, ManagedAt, ManagedFrame, ManagedFrames, place};
 use crate::memory::{Memory, Pages};
 use crate::modules::Modules;
@@ -34,6 +37,9 @@ pub enum Kind {
     New,
     /// On a carrier that is in a system call of this number, or has a page fault or was stopped.
     InKernel(Option<u32>),
+    /// On a carrier that waits in the kernel for a child that has borrowed the process's memory,
+    /// until the child executes a program or ends: `vfork(2)`, `posix_spawn(3)`.
+    LentToChild,
     /// On a carrier that executes the thread's code; the stack is that of one instant.
     Sampled,
     /// On a carrier that doesn't run: the process was stopped, or the kernel has written its core.
@@ -58,7 +64,7 @@ impl Kind {
             Kind::Parked => "parked",
             Kind::Preempted => "preempted",
             Kind::New => "new",
-            Kind::InKernel(_) => "kernel",
+            Kind::InKernel(_) | Kind::LentToChild => "kernel",
             Kind::Stopped => "stopped",
             Kind::Sampled | Kind::Running => "running",
             Kind::Hidden => "hidden",
@@ -116,6 +122,8 @@ pub struct Stacks {
     pub stacks: Vec<Stack>,
     /// All different managed frames.
     pub managed: Vec<ManagedFrame>,
+    /// The number of light threads of the process.
+    pub lights: u64,
 }
 
 /// The process, and what it has said.
@@ -129,6 +137,14 @@ pub struct Target<'a> {
     pub started_ns: u64,
     /// Its kernel threads, if they don't run.
     pub stopped: Option<&'a StoppedThreads>,
+}
+
+impl Stacks {
+    /// Returns the green threads: those that are no light ones.
+    pub fn green(&self) -> impl Iterator<Item = &Captured> {
+        let is_light = |it: &&Captured| it.record.flags.contains(ThreadFlags::LIGHT);
+        self.threads.iter().filter(move |it| !is_light(it))
+    }
 }
 
 /// Reads the threads that `is_wanted` picks, and their stacks; `None` if the layout makes no sense.
@@ -146,9 +162,14 @@ pub fn capture_with(
         java,
         ..Camera::new(target)?
     };
-    let slots = camera.slots(is_wanted);
-    let threads = slots.iter().map(|slot| camera.take(slot)).collect();
+    let mut slots = camera.slots(&|_| true);
+    let lights = Lights::find(target, &slots);
+    let hosts: Vec<Slot> = slots.iter().filter(|it| it.host != 0).copied().collect();
+    slots.retain(|slot| is_wanted(&slot.record));
+    let mut threads: Vec<_> = slots.iter().map(|slot| camera.take(slot)).collect();
+    let count = camera.take_lights(&lights, &hosts, is_wanted, &mut threads);
     Some(Stacks {
+        lights: count,
         threads,
         stacks: camera.stacks,
         managed: camera.managed.all,
@@ -216,12 +237,7 @@ impl<'a> Camera<'a> {
                 .again(&slot)
                 .filter(|it| it.record.tid == slot.record.tid)
             else {
-                return Captured {
-                    record: slot.record,
-                    kind: Kind::Ended,
-                    stack: None,
-                    wait_lock: 0,
-                };
+                return without_stack(slot.record, Kind::Ended);
             };
             if slot.is_unmoved(&later) {
                 let stack = stack.filter(|stack| !stack.frames.is_empty());
@@ -357,7 +373,7 @@ impl<'a> Camera<'a> {
     /// Returns the registers behind a switch, and whether the thread is new. `raddle_arch::switch`
     /// has a picture of the frame: control words, the address where the thread continues, rbp, rbx.
     /// Two instructions of one byte each pop the last two. r12 to r15 are where the tables say.
-    fn switched_off(&mut self, context: u64) -> Option<(Registers, bool)> {
+    pub(crate) fn switched_off(&mut self, context: u64) -> Option<(Registers, bool)> {
         const POPS: u64 = 2;
         let mut word = |number: u64| self.pages.word(context.checked_add(number * 8)?);
         let mut registers: Registers = Default::default();
@@ -423,11 +439,41 @@ impl<'a> Camera<'a> {
             Doing::Runs => return (Kind::Running, None),
             Doing::Unknown => return (Kind::Hidden, None),
         };
+        /// rdi, rsi, rdx, r10, r8, r9 by their DWARF numbers, and their arguments. libc's `vfork`
+        /// has its return address in rdi, since the child shares the stack.
+        const ARGUMENTS: [(usize, usize); 6] = [(5, 0), (4, 1), (1, 2), (10, 3), (8, 4), (9, 5)];
         let mut registers: Registers = Default::default();
+        if wait.call.is_some() {
+            for (register, argument) in ARGUMENTS {
+                registers[register] = Some(wait.arguments[argument]);
+            }
+        }
         registers[RSP] = Some(wait.stack_pointer);
         registers[RIP] = Some(wait.instruction_pointer);
         registers[RBP] = self.entry_frame(wait.stack_pointer, wait.instruction_pointer);
-        (Kind::InKernel(wait.call), Some(registers))
+        let kind = if wait.is_vfork(self.target.memory) {
+            Kind::LentToChild
+        } else {
+            Kind::InKernel(wait.call)
+        };
+        let registers = match kind {
+            Kind::LentToChild => self.out_of_stub(registers),
+            _ => registers,
+        };
+        (kind, Some(registers))
+    }
+
+    /// Returns the registers behind the stub that makes a call which borrows the memory: a stub
+    /// leaves all registers as they are, so that libc's function still has its return address.
+    fn out_of_stub(&mut self, registers: Registers) -> Registers {
+        let code = self.target.layout.code.text_start..self.target.layout.code.text_end;
+        if !registers[RIP].is_some_and(|it| code.contains(&it)) {
+            return registers;
+        }
+        match self.unwinder.caller_of_leaf(&registers, &mut self.pages) {
+            Some(next) => std::array::from_fn(|register| next[register].or(registers[register])),
+            None => registers,
+        }
     }
 
     /// A thread on a carrier that executes. The sample is the thread's, if it is on its carrier
@@ -462,5 +508,14 @@ impl<'a> Camera<'a> {
             let returns = self.pages.word(frame.checked_add(8)?)?;
             code.contains(&returns).then_some(frame)
         })
+    }
+}
+
+fn without_stack(record: ThreadRecord, kind: Kind) -> Captured {
+    Captured {
+        record,
+        kind,
+        stack: None,
+        wait_lock: 0,
     }
 }

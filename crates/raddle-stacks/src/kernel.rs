@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::thread;
 use std::time::Duration;
 
+use crate::memory::Memory;
 use crate::rules::{DWARF_OF_USER, REGISTERS, Registers};
 
 /// The registers of a kernel thread, in the order of `user_regs_struct`.
@@ -43,13 +44,29 @@ pub(crate) struct KernelThreads<'a> {
 pub(crate) struct Wait {
     /// The system call; `None` for a page fault or a stop.
     pub call: Option<u32>,
+    /// Its arguments; zeroes without a call.
+    pub arguments: [u64; 6],
     pub stack_pointer: u64,
     pub instruction_pointer: u64,
 }
 
+impl Wait {
+    /// Returns true if the call waits until a child that has borrowed the memory executes a program
+    /// or ends: `vfork`, and `clone` with that flag, which `posix_spawn` calls.
+    pub(crate) fn is_vfork(&self, memory: &dyn Memory) -> bool {
+        let call = self.call.map(libc::c_long::from);
+        let flags = match call {
+            Some(libc::SYS_vfork) => return true,
+            Some(libc::SYS_clone) => Some(self.arguments[0]),
+            Some(libc::SYS_clone3) => memory.word(self.arguments[0]),
+            _ => None,
+        };
+        flags.is_some_and(|flags| flags & libc::CLONE_VFORK as u64 != 0)
+    }
+}
+
 /// What a kernel thread does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[expect(clippy::large_enum_variant, reason = "one at a time is looked at")]
 pub(crate) enum Doing {
     Runs,
     Waits(Wait),
@@ -146,9 +163,12 @@ fn parse(line: &str) -> Doing {
     let hexadecimal = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
     match words.as_slice() {
         ["running"] => Doing::Runs,
-        [call, .., pointer, address] => match (hexadecimal(pointer), hexadecimal(address)) {
+        [call, rest @ .., pointer, address] => match (hexadecimal(pointer), hexadecimal(address)) {
             (Some(stack_pointer), Some(instruction_pointer)) => Doing::Waits(Wait {
                 call: call.parse().ok(),
+                arguments: std::array::from_fn(|number| {
+                    rest.get(number).and_then(|it| hexadecimal(it)).unwrap_or(0)
+                }),
                 stack_pointer,
                 instruction_pointer,
             }),
@@ -164,9 +184,10 @@ mod tests {
 
     #[test]
     fn a_line_of_the_kernel_is_parsed() {
-        let wait = |call| {
+        let wait = |call: Option<u32>| {
             Doing::Waits(Wait {
                 call,
+                arguments: call.map_or([0; 6], |_| [3, 0x7f, 1, 0, 0, 0]),
                 stack_pointer: 0x7ffc_0010,
                 instruction_pointer: 0x7f_0010,
             })

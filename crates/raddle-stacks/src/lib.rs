@@ -13,6 +13,7 @@
 //! | `registers` | the registers of all threads, for debuggers |
 //! | `stop` | a process that stands still for a moment |
 //! | `table` | the table of threads |
+//! | `light` | the light threads of the explicit API |
 //! | `capture` | the stacks of all threads, each one that the thread had |
 //! | `symbols` | names, lines, inlined functions |
 //! | `names` | the child process that reads them from files |
@@ -33,6 +34,7 @@ mod elf;
 mod exports;
 mod java;
 mod kernel;
+mod light;
 pub mod locks;
 mod managed;
 mod memory;
@@ -55,7 +57,7 @@ pub use managed::{Language, ManagedAt, ManagedFrame};
 pub use memory::{Memory, ProcessMemory, Refusal};
 pub use modules::{Module, Modules};
 pub use names::{Function, SERVE_NAMES, serve_names};
-pub use registers::{ThreadRegisters, read_registers};
+pub use registers::{ThreadRegisters, parked, read_registers};
 pub use stop::StoppedProcess;
 pub use symbols::{Named, Symbols};
 pub use table::threads;

@@ -16,11 +16,12 @@
 //!    that has not run since is one that held at the second reading, and so are all of a cycle.
 //!
 //! Rejected: owners from the stacks of other threads, on which a guard or the lock's address lies.
-//! A word on a stack may be what a finished call has left.
+//! A word on a stack may be what a finished call has left. `mentions` says it as a remark.
 
 mod asleep;
 mod java;
 mod layouts;
+mod mentions;
 mod native;
 mod pipes;
 mod variables;
@@ -80,6 +81,8 @@ pub enum ObjectKind {
     Libc,
     RustMutex,
     RustReadWriteLock,
+    ParkingMutex,
+    ParkingReadWriteLock,
     ParkingLot,
     /// A word of memory, for a reason that isn't known.
     Futex,
@@ -111,6 +114,8 @@ impl ObjectKind {
             ObjectKind::Libc => "lock of libc",
             ObjectKind::RustMutex => "std::sync::Mutex",
             ObjectKind::RustReadWriteLock => "std::sync::RwLock",
+            ObjectKind::ParkingMutex => "parking_lot::Mutex",
+            ObjectKind::ParkingReadWriteLock => "parking_lot::RwLock",
             ObjectKind::ParkingLot => "lock of parking_lot",
             ObjectKind::Futex => "futex",
             ObjectKind::EmptyPipe => "empty pipe",

@@ -15,6 +15,15 @@ pub trait Memory {
         (self.read(address, to) == to.len()).then_some(())
     }
 
+    /// Reads as many bytes from each of the addresses, one behind the other. Returns for each
+    /// address whether all of its bytes were read.
+    fn read_pieces(&self, addresses: &[u64], bytes: usize, to: &mut [u8]) -> Vec<bool> {
+        let pieces = addresses.iter().zip(to.chunks_exact_mut(bytes));
+        pieces
+            .map(|(&address, piece)| self.read_all(address, piece).is_some())
+            .collect()
+    }
+
     /// Reads eight bytes.
     fn word(&self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
@@ -85,6 +94,34 @@ impl ProcessMemory {
         }
     }
 
+    /// The kernel stops at the first byte that is missing.
+    fn try_read_pieces(&self, addresses: &[u64], bytes: usize, to: &mut [u8]) -> io::Result<usize> {
+        let local = libc::iovec {
+            iov_base: to.as_mut_ptr().cast(),
+            iov_len: to.len(),
+        };
+        let remote: Vec<libc::iovec> = addresses
+            .iter()
+            .map(|&address| libc::iovec {
+                iov_base: std::ptr::without_provenance_mut(address as usize),
+                iov_len: bytes,
+            })
+            .collect();
+        // SAFETY: the kernel writes to a live buffer, which has room for all pieces; the other
+        // addresses are the other process's.
+        let got = unsafe {
+            libc::process_vm_readv(
+                self.pid,
+                &raw const local,
+                1,
+                remote.as_ptr(),
+                remote.len() as libc::c_ulong,
+                0,
+            )
+        };
+        usize::try_from(got).map_err(|_| io::Error::last_os_error())
+    }
+
     fn try_read(&self, address: u64, to: &mut [u8]) -> io::Result<usize> {
         let local = libc::iovec {
             iov_base: to.as_mut_ptr().cast(),
@@ -110,7 +147,26 @@ impl Memory for ProcessMemory {
         }
         self.try_read(address, to).unwrap_or(0)
     }
+
+    /// By as few calls as there are missing pieces, and one for each [`PIECES_MAX`].
+    fn read_pieces(&self, addresses: &[u64], bytes: usize, to: &mut [u8]) -> Vec<bool> {
+        let count = addresses.len().min(to.len() / bytes.max(1));
+        let mut are_read = vec![false; addresses.len()];
+        let mut at = 0;
+        while at < count {
+            let end = count.min(at + PIECES_MAX);
+            let room = &mut to[at * bytes..end * bytes];
+            let got = self.try_read_pieces(&addresses[at..end], bytes, room);
+            let whole = got.unwrap_or(0) / bytes.max(1);
+            are_read[at..at + whole].fill(true);
+            at += whole + usize::from(at + whole < end);
+        }
+        are_read
+    }
 }
+
+/// The most pieces that Linux reads by one call (`UIO_MAXIOV`).
+const PIECES_MAX: usize = 1024;
 
 const PAGE: usize = 4096;
 /// The most pages of one stack that are kept: a deeper one is cut there.
@@ -157,6 +213,15 @@ impl<'a> Pages<'a> {
         bytes.try_into().ok().map(u64::from_le_bytes)
     }
 
+    /// Returns true if all pages are in memory as they were when they were read.
+    pub(crate) fn are_unchanged(&self) -> bool {
+        let mut now = [0; PAGE];
+        let mut kept = self.pages.iter().zip(self.bytes.chunks_exact(PAGE));
+        kept.all(|(&(page, got), bytes)| {
+            self.memory.read(page, &mut now[..got]) == got && now[..got] == bytes[..got]
+        })
+    }
+
     fn load(&mut self, page: u64) -> Option<usize> {
         let index = self.pages.len();
         if index == PAGES_MAX {
@@ -182,6 +247,21 @@ mod tests {
         assert_eq!(memory.word(u64::MAX - 3), None);
         assert_eq!(memory.probe(words.as_ptr() as u64), Ok(()));
         assert_eq!(memory.probe(8), Err(Refusal::Unmapped));
+    }
+
+    #[test]
+    fn pieces_are_read_past_those_that_are_missing() {
+        let memory = ProcessMemory::of(std::process::id());
+        let words = [1u64, 2, 3];
+        let at = words.as_ptr() as u64;
+        let mut to = [0; 32];
+        let read = memory.read_pieces(&[at, 8, at + 16, at + 8], 8, &mut to);
+        assert_eq!(read, [true, false, true, true]);
+        assert_eq!((to[0], to[16], to[24]), (1, 3, 2));
+        let many = vec![at + 8; 3000];
+        let mut to = vec![0; 3000 * 8];
+        let read = memory.read_pieces(&many, 8, &mut to);
+        assert!(read.iter().all(|it| *it) && to.chunks(8).all(|it| it[0] == 2));
     }
 
     #[test]

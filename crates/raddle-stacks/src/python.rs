@@ -1,4 +1,4 @@
-//! The Python frames of threads in a process with CPython 3.9 to 3.14, from its memory.
+//! The Python frames of threads in a process with CPython 3.9 to 3.15, from its memory.
 //!
 //! `_PyRuntime` leads to the interpreters, these to their threads, and a thread to its frames. A
 //! thread's stack is read while it is off its carrier or waits in the kernel, so that its frames
@@ -41,6 +41,10 @@ const BUDGET: u32 = 1 << 23;
 const CODE_BYTES: usize = 64 << 20;
 /// Where glibc's thread control block has the thread's id, in all versions that raddle supports.
 const TCB_TID: u64 = 720;
+/// The most bytes of a thread's record that have fields that are read.
+const STATE_BYTES_MAX: u64 = 1 << 12;
+/// The most places of a code object of which the frames are kept.
+const PLACES_MAX: usize = 1 << 10;
 /// The most bytes of a frame that have fields that are read.
 const FRAME_BYTES_MAX: u64 = 512;
 
@@ -104,10 +108,11 @@ impl<'a> Python<'a> {
         }
         self.pages.clear();
         let mut runs = Vec::new();
-        for state in self.threads.get(&tid).cloned().unwrap_or_default() {
+        for at in self.threads.get(&tid).cloned().unwrap_or_default() {
             // The record may be another thread's by now.
-            if self.tid(state) == Some(tid) {
-                self.walk(state, all, &mut runs);
+            let state = self.state(at).filter(|state| self.tid(state) == Some(tid));
+            if let Some(state) = state {
+                self.walk(&state, all, &mut runs);
             }
         }
         runs
@@ -128,26 +133,45 @@ impl<'a> Python<'a> {
         for _ in 0..INTERPRETERS_MAX {
             let Some(at) = interpreter else { break };
             let mut thread = follow(at, offsets.threads);
-            while let Some(state) = thread.filter(|_| count < THREADS_MAX) {
-                if let Some(tid) = self.tid(state) {
-                    threads.entry(tid).or_default().push(state);
+            while let Some(at) = thread.filter(|_| count < THREADS_MAX) {
+                let Some(state) = self.state(at) else { break };
+                if let Some(tid) = self.tid(&state) {
+                    threads.entry(tid).or_default().push(at);
                 }
                 count += 1;
-                thread = follow(state, offsets.next_thread);
+                thread = state.word(offsets.next_thread).filter(|&next| next != 0);
             }
             interpreter = follow(at, offsets.next_interpreter);
         }
         self.threads = threads;
     }
 
+    /// Reads the fields of an interpreter's record of a thread by one call.
+    fn state(&self, at: u64) -> Option<Fields> {
+        let offsets = &self.offsets;
+        let innermost = match offsets.innermost {
+            Innermost::Thread(field) => field,
+            Innermost::Record { record, .. } => record,
+        };
+        let fields = [
+            offsets.next_thread,
+            offsets.thread_id,
+            offsets.native_id.unwrap_or(0),
+            innermost,
+            self.records().map_or(0, |records| records.first),
+        ];
+        let end = fields.into_iter().max()?.checked_add(8)?;
+        let mut bytes = vec![0; usize::try_from(end.min(STATE_BYTES_MAX)).ok()?];
+        self.memory.read_all(at, &mut bytes)?;
+        Some(Fields(bytes))
+    }
+
     /// Returns the id of a thread.
-    fn tid(&self, state: u64) -> Option<u32> {
+    fn tid(&self, state: &Fields) -> Option<u32> {
         let tid = match self.offsets.native_id {
-            Some(field) => self.memory.word(state.checked_add(field)?)? as u32,
+            Some(field) => state.word(field)? as u32,
             None => {
-                let block = self
-                    .memory
-                    .word(state.checked_add(self.offsets.thread_id)?)?;
+                let block = state.word(self.offsets.thread_id)?;
                 self.memory.half(block.checked_add(TCB_TID)?)?
             }
         };
@@ -155,7 +179,7 @@ impl<'a> Python<'a> {
     }
 
     /// Follows a thread's frames from the inside out.
-    fn walk(&mut self, state: u64, all: &mut ManagedFrames, runs: &mut Vec<Run>) {
+    fn walk(&mut self, state: &Fields, all: &mut ManagedFrames, runs: &mut Vec<Run>) {
         let mut records = Trail::new(self.memory, self.records(), state);
         let mut frames = Vec::new();
         let mut next = self.innermost(state);
@@ -178,7 +202,7 @@ impl<'a> Python<'a> {
             };
             let is_behind = matches!(self.offsets.entry, Entry::Behind { .. }) && is_end;
             if !is_behind {
-                frames.extend(self.named(&bytes).and_then(|frame| all.number(frame)));
+                frames.extend(self.number(&bytes, all));
             }
             if is_end {
                 let at = if is_behind {
@@ -203,11 +227,11 @@ impl<'a> Python<'a> {
         }
     }
 
-    fn innermost(&self, state: u64) -> Option<u64> {
+    fn innermost(&self, state: &Fields) -> Option<u64> {
         match self.offsets.innermost {
-            Innermost::Thread(field) => self.memory.word(state.checked_add(field)?),
+            Innermost::Thread(field) => state.word(field),
             Innermost::Record { record, frame } => {
-                let record = self.memory.word(state.checked_add(record)?)?;
+                let record = state.word(record)?;
                 self.memory.word(record.checked_add(frame)?)
             }
         }
@@ -236,8 +260,9 @@ impl<'a> Python<'a> {
         Some(Fields(bytes))
     }
 
-    /// Names a frame; `None` if it isn't one.
-    fn named(&mut self, frame: &Fields) -> Option<ManagedFrame> {
+    /// Returns the number of a frame, which is named once for each place in its code; `None` if it
+    /// is no frame, or there are too many different ones.
+    fn number(&mut self, frame: &Fields, all: &mut ManagedFrames) -> Option<u32> {
         /// References to objects may have marks in their lowest bits.
         const MARKS: u64 = 7;
         let address = frame.word(self.offsets.code)? & !MARKS;
@@ -260,14 +285,21 @@ impl<'a> Python<'a> {
             self.codes.insert(address, (code, now));
         }
         let position = self.position(frame, address);
-        let (code, _) = self.codes.get(&address)?;
-        Some(ManagedFrame {
+        let (code, _) = self.codes.get_mut(&address)?;
+        if let Some(&number) = code.numbers.get(&position) {
+            return number;
+        }
+        let number = all.number(ManagedFrame {
             language: Language::Python,
             name: code.name.clone(),
             file: code.file.clone(),
             line: position.and_then(|position| code.line(&self.offsets, position)),
             notes: Vec::new(),
-        })
+        });
+        if code.numbers.len() < PLACES_MAX {
+            code.numbers.insert(position, number);
+        }
+        number
     }
 
     /// Returns how many bytes of its code are before the instruction that a frame is at.
@@ -323,8 +355,8 @@ struct Trail<'a> {
 }
 
 impl<'a> Trail<'a> {
-    fn new(memory: &'a dyn Memory, records: Option<Records>, state: u64) -> Trail<'a> {
-        let first = records.and_then(|it| memory.word(state.checked_add(it.first)?));
+    fn new(memory: &'a dyn Memory, records: Option<Records>, state: &Fields) -> Trail<'a> {
+        let first = records.and_then(|it| state.word(it.first));
         Trail {
             memory,
             next: first,
@@ -378,7 +410,8 @@ mod tests {
                 let mut all = ManagedFrames::default();
                 for _ in 0..4 {
                     let mut runs = Vec::new();
-                    python.walk(0x2000, &mut all, &mut runs);
+                    let state = python.state(0x2000).unwrap();
+                    python.walk(&state, &mut all, &mut runs);
                     let count: usize = runs.iter().map(|run| run.frames.len()).sum();
                     assert!(count <= FRAMES_MAX);
                 }

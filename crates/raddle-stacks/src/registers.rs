@@ -9,6 +9,7 @@
 //! The stack of a thread that goes on meanwhile is copied between two looks at the thread's slot,
 //! with the slot: registers, slot and stack are of one moment.
 
+use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 
@@ -16,8 +17,9 @@ use raddle_inspect::ThreadRecord;
 
 use crate::capture::{Camera, Kind, Target};
 use crate::kernel::{Doing, UserRegisters};
+use crate::light::{LightSlot, Lights};
 use crate::rules::{DWARF_OF_USER, RBP, RIP, RSP, Registers};
-use crate::table::Slot;
+use crate::table::{Slot, Table};
 
 /// How often a thread is read that always runs meanwhile.
 const TRIES: u32 = 4;
@@ -62,7 +64,76 @@ pub fn read_registers(
     for slot in &slots {
         threads.extend(read(&mut camera, slot, copy)?);
     }
+    let lights = Lights::find(target, &slots);
+    let mut light_slots = Vec::new();
+    lights.for_each(|slot| light_slots.push(slot));
+    let bases: HashMap<u64, u64> = slots.iter().map(|slot| (slot.host, slot.fs)).collect();
+    for slot in &light_slots {
+        let fs = bases.get(&slot.host).copied().unwrap_or(0);
+        threads.extend(read_light(&mut camera, &lights, slot, fs, copy)?);
+    }
     Ok(Some(threads))
+}
+
+/// Reads a light thread that is on no host; `None` for others. One that is on a host has that
+/// host's registers, with which the core has it already.
+fn read_light(
+    camera: &mut Camera<'_>,
+    lights: &Lights<'_>,
+    first: &LightSlot,
+    fs: u64,
+    copy: &mut dyn FnMut(Range<u64>) -> io::Result<()>,
+) -> io::Result<Option<ThreadRegisters>> {
+    let mut slot = *first;
+    for _ in 0..TRIES {
+        if slot.is_on_cpu || slot.host == 0 {
+            return Ok(None);
+        }
+        camera.pages.clear();
+        let inner = camera.switched_off(slot.context);
+        let control = camera.pages.word(slot.context);
+        let from = slot.context.saturating_sub(RED_ZONE);
+        let stack = from..slot.end.min(from.saturating_add(STACK_BYTES));
+        for at in stack.clone().step_by(8) {
+            camera.pages.word(at & !7);
+        }
+        copy(stack)?;
+        let is_same = camera.pages.are_unchanged();
+        let Some(later) = lights.again(&slot) else {
+            return Ok(None);
+        };
+        if slot.is_unmoved(&later) && is_same {
+            return Ok(Some(ThreadRegisters {
+                record: slot.record,
+                kind: Kind::Parked,
+                registers: inner.map(|(registers, _)| general(&registers, fs)),
+                control: control.map(|words| (words as u32, (words >> 32) as u16)),
+                kernel_tid: None,
+            }));
+        }
+        slot = later;
+    }
+    Ok(Some(ThreadRegisters {
+        record: slot.record,
+        kind: Kind::Restless,
+        registers: None,
+        control: None,
+        kernel_tid: None,
+    }))
+}
+
+/// Returns the threads that are off their carriers, and how often each has been switched to; empty
+/// if the layout makes no sense.
+pub fn parked(target: &Target<'_>) -> HashMap<u32, u64> {
+    let mut counts = HashMap::new();
+    if let Some(mut table) = Table::new(target) {
+        table.for_each(|slot| {
+            if !slot.is_on_cpu {
+                counts.insert(slot.record.tid, slot.record.switches);
+            }
+        });
+    }
+    counts
 }
 
 /// Reads one thread; `None` if it has ended.
@@ -182,14 +253,23 @@ fn user(
     registers: &Registers,
 ) -> UserRegisters {
     const ORIG_RAX: usize = 15;
-    /// cs, eflags, ss, the FS base.
-    const FIXED: [(usize, u64); 3] = [(17, 0x33), (18, 0x202), (20, 0x2b)];
-    const FS_BASE: usize = 21;
     if let (Some(stopped), Some((tid, Doing::Stopped(_)))) = (camera.target.stopped, carrier)
         && let Some(all) = stopped.of(tid, slot.record.tid)
     {
         return *all;
     }
+    let mut user = general(registers, slot.fs);
+    if let Some((_, Doing::Waits(wait))) = carrier {
+        user[ORIG_RAX] = wait.call.map_or(u64::MAX, u64::from);
+    }
+    user
+}
+
+/// Returns registers in the kernel's order, outside of a system call.
+fn general(registers: &Registers, fs: u64) -> UserRegisters {
+    /// The system call, cs, eflags, ss.
+    const FIXED: [(usize, u64); 4] = [(15, u64::MAX), (17, 0x33), (18, 0x202), (20, 0x2b)];
+    const FS_BASE: usize = 21;
     let mut user = [0; 27];
     for (register, place) in DWARF_OF_USER {
         user[place] = registers[register].unwrap_or(0);
@@ -197,11 +277,7 @@ fn user(
     for (place, value) in FIXED {
         user[place] = value;
     }
-    user[FS_BASE] = slot.fs;
-    user[ORIG_RAX] = match carrier {
-        Some((_, Doing::Waits(wait))) => wait.call.map_or(u64::MAX, u64::from),
-        _ => u64::MAX,
-    };
+    user[FS_BASE] = fs;
     user
 }
 

@@ -52,6 +52,8 @@ pub(crate) struct Slot {
     pub carrier: u64,
     /// The mutex that goes with the condition variable for which it waits, or 0.
     pub wait_lock: u64,
+    /// The address of its control, if it hosts light threads, or 0.
+    pub host: u64,
 }
 
 impl Slot {
@@ -90,6 +92,7 @@ impl<'a> Table<'a> {
             offsets.engine,
             offsets.group,
             offsets.name,
+            offsets.host,
         ];
         let are_inside = ends
             .iter()
@@ -241,6 +244,7 @@ impl<'a> Table<'a> {
             fs: word(self.layout.thread_fs as u32)?,
             carrier,
             wait_lock: if_waiting(word(at.wait_lock)?),
+            host: word(at.host)?,
         })
     }
 

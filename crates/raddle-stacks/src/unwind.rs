@@ -111,7 +111,11 @@ impl<'a> Unwinder<'a> {
             }
             let has_rules = row.is_some();
             let known = row.and_then(|row| row.caller(&registers, &mut |at| pages.word(at)));
-            let known = known.filter(|next| self.goes_on(&registers, next, is_interrupted));
+            let is_leaf = frames.len() == 1;
+            let known = known.filter(|next| {
+                self.goes_on(&registers, next, is_interrupted)
+                    || is_leaf && self.goes_on_beside(&registers, next)
+            });
             let (next, is_guess) = match known {
                 Some(next) => (next, false),
                 None if guesses == GUESSES_MAX => return (frames, End::Lost),
@@ -148,6 +152,25 @@ impl<'a> Unwinder<'a> {
         let is_interrupted = row.is_signal_frame;
         let goes_on = self.goes_on(registers, &next, is_interrupted);
         goes_on.then_some((next, is_interrupted))
+    }
+
+    /// As [`Unwinder::caller`], of an innermost frame that has nothing on the stack.
+    pub(crate) fn caller_of_leaf(
+        &mut self,
+        registers: &Registers,
+        pages: &mut Pages<'_>,
+    ) -> Option<Registers> {
+        let row = self.rules.at(registers[RIP]?, self.modules, self.memory)?;
+        let next = row.caller(registers, &mut |at| pages.word(at))?;
+        self.goes_on_beside(registers, &next).then_some(next)
+    }
+
+    /// Returns true if these can be the caller's registers of an innermost frame that has nothing
+    /// on the stack: libc's `vfork`, and the stub that it jumps to.
+    fn goes_on_beside(&self, registers: &Registers, next: &Registers) -> bool {
+        let is_same = next[RSP].is_some() && next[RSP] == registers[RSP];
+        let is_elsewhere = next[RIP] != registers[RIP];
+        is_same && is_elsewhere && next[RIP].is_some_and(|at| self.modules.is_code(at))
     }
 
     /// Returns true if these can be the caller's registers: in code, and further up on the same

@@ -172,7 +172,15 @@ fn a_core_shows_what_the_process_showed() {
         let facts = |document: &Value| -> Result<Vec<String>> {
             let threads = document["threads"].as_array().context("threads")?;
             let facts = threads.iter().map(|thread| {
-                let fields = ["tid", "name", "state", "wait", "active", "stack_kind"];
+                let fields = [
+                    "tid",
+                    "name",
+                    "state",
+                    "wait",
+                    "active",
+                    "stack_kind",
+                    "waits_for",
+                ];
                 fields.map(|field| thread[field].to_string()).join(" ")
             });
             Ok(facts.collect())
@@ -226,6 +234,55 @@ fn threads_that_compute_are_named_as_missing_or_stopped() {
         );
         Ok(())
     });
+}
+
+/// The cycle of a core that `raddle core` has written is that of the process.
+#[test]
+fn a_core_has_the_deadlock_that_the_process_had() {
+    let name = "cores::a_core_has_the_deadlock_that_the_process_had";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { .. } = mode else {
+            return Ok(());
+        };
+        for flags in [&[][..], &["--stop"]] {
+            let folder = RunFolder::new(&format!("{}-{mode}", name.replace("::", "-")))?;
+            let program = Program::build("deadlocks.c")?;
+            let mut line = program.variants[0].command.clone();
+            line.push("cycle5".into());
+            let running = Running::start(mode, mode.command(&line)?, None)?;
+            running.wait_until_it_says("ready\n")?;
+            let pid = running.pid().to_string();
+            let of_process = with_deadlock(&folder, &[&pid])?;
+            write_core(&running, &folder, flags)?;
+            let of_core = with_deadlock(&folder, &["--from", "full"])?;
+            ensure!(of_process["deadlocks"] == of_core["deadlocks"]);
+            let tids = &of_core["deadlocks"][0]["threads"];
+            ensure!(tids.as_array().is_some_and(|it| it.len() == 5), "{tids}");
+            let waits = |document: &Value| -> Vec<Value> {
+                let threads = document["threads"].as_array().into_iter().flatten();
+                threads.map(|it| it["waits_for"].clone()).collect()
+            };
+            ensure!(waits(&of_process) == waits(&of_core));
+            let output = run(&folder, &["dump", "--from", "full", "--deadlocks"])?;
+            let text = String::from_utf8(output.stdout)?;
+            ensure!(text.contains("5 threads, each of which waits"), "{text}");
+            ensure!(text.contains("(locks+0x28), held by #"), "{text}");
+        }
+        Ok(())
+    });
+}
+
+/// Reads the document with deadlocks until it has one.
+fn with_deadlock(folder: &RunFolder, which: &[&str]) -> Result<Value> {
+    let started = Instant::now();
+    loop {
+        let arguments = [&["dump", "--json", "--deadlocks"], which].concat();
+        let output = run(folder, &arguments)?;
+        if output.status.code() == Some(3) {
+            return Ok(serde_json::from_slice(&output.stdout)?);
+        }
+        ensure!(started.elapsed() < LIMIT, "{output:?}");
+    }
 }
 
 /// The core that the kernel has written.

@@ -127,6 +127,56 @@ fn a_process_that_executes_another_program_is_one_sentence() {
     });
 }
 
+/// A thread in `vfork` waits in the kernel, and its child writes over the stack that both share.
+#[test]
+fn threads_that_lend_their_memory_have_true_stacks() {
+    let name = "dumps::threads_that_lend_their_memory_have_true_stacks";
+    with_program(name, "lent_memory.c", |running| {
+        let document = dump_json(running.pid())?;
+        let threads = list(&document, "threads")?;
+        // libc ends its unwind table before the call in `clone`.
+        for (name, wanted, is_exact) in [
+            (
+                "by-vfork",
+                &["vfork", "lend_by_vfork", "lend", "start_thread"][..],
+                true,
+            ),
+            (
+                "by-clone",
+                &["clone", "lend_by_clone", "lend", "start_thread"],
+                false,
+            ),
+        ] {
+            let thread = threads.iter().find(|it| it["name"] == name);
+            let thread = thread.with_context(|| format!("no thread {name}"))?;
+            ensure!(thread["stack_kind"] == "kernel", "{thread}");
+            let number = thread["stack"].as_u64().context("a stack")?;
+            let stack = &list(&document, "stacks")?[number as usize];
+            ensure!(!is_exact || stack["guessed"] == 0, "{stack:#}");
+            let frames = list(stack, "frames")?.iter();
+            let own = frames.filter(|frame| frame["runtime"] == false);
+            let functions = own.filter_map(|frame| frame["functions"].as_array());
+            let names = functions.filter_map(|it| it.last()?["name"].as_str());
+            let names: Vec<&str> = names.map(|it| it.trim_start_matches('_')).collect();
+            // libc has several names for each of its functions.
+            let plain = |name: &&str| {
+                let plain = name.trim_start_matches("GI_").trim_start_matches('_');
+                plain.trim_start_matches("libc_").to_owned()
+            };
+            let mut rest = names.iter().map(plain);
+            let are_there = wanted.iter().all(|wanted| rest.any(|name| name == *wanted));
+            ensure!(are_there && names.len() <= wanted.len() + 1, "{names:?}");
+        }
+        let output = dump(running.pid(), &[])?;
+        let text = String::from_utf8(output.stdout)?;
+        let waits = "(waits until its child, which has borrowed the memory, executes a program)";
+        ensure!(text.matches(waits).count() == 2, "{text}");
+        let child: u32 = running.stderr_so_far().trim().parse()?;
+        let refused = dump(child, &[])?;
+        ensure_refused(&refused, 2, "it borrows the memory of")
+    });
+}
+
 #[test]
 fn the_end_of_a_handler_is_no_code_of_the_runtime() {
     let name = "dumps::the_end_of_a_handler_is_no_code_of_the_runtime";

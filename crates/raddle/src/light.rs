@@ -54,6 +54,7 @@ pub(crate) mod inbox;
 mod join;
 mod own;
 mod park;
+mod places;
 mod scope;
 mod stack;
 mod timers;

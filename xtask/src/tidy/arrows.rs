@@ -11,7 +11,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("raddle-sys", &["raddle-arch"]),
     ("raddle-inspect", &[]),
     ("raddle-sched", &["raddle-inspect"]),
-    ("raddle-interface", &["raddle-sched"]),
+    ("raddle-interface", &["raddle-sched", "raddle-inspect"]),
     ("raddle-handles", &["raddle-sched"]),
     ("raddle-patch", &["raddle-sys", "raddle-arch"]),
     (

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use raddle_stacks::locks::{Deadlock, Edge, Why, confirmed, deadlocks};
+use raddle_stacks::locks::{Deadlock, Edge, Waits, Why, confirmed, deadlocks};
 
 use super::filter::Filter;
 use super::lines::{count, quoted, seconds};
@@ -64,38 +64,54 @@ pub(super) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
             return Ok(ExitCode::FAILURE);
         }
     };
-    let how = Shown::of(&arguments.stacks);
-    let mut out = io::BufWriter::new(io::stdout().lock());
-    if arguments.json {
-        let snapshot = understand(pid, &findings.taken.snapshot)?;
-        let facts = Facts {
-            pid,
-            statistics: None,
-            usage: None,
-            sitting: sitting(pid, &snapshot),
-            stacks: Some(&findings.taken),
-            missing: None,
-            shown: how,
-            deadlocks: Some(&findings.deadlocks),
-        };
-        let document = document::Document::new(&facts, &snapshot);
-        serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
-        writeln!(out)?;
-    } else {
-        findings.write(pid, &how, &mut out)?;
-    }
-    out.flush()?;
-    Ok(if findings.deadlocks.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(HAS_DEADLOCK)
-    })
+    findings.show(pid, arguments)
 }
 
 impl Findings {
+    /// What one reading has found of a core, in which nothing moves.
+    pub(super) fn of_core(taken: Taken, waits: &Waits) -> Findings {
+        Findings {
+            taken,
+            deadlocks: deadlocks(waits),
+        }
+    }
+
+    /// Prints the deadlocks. Returns the exit status.
+    pub(super) fn show(&self, pid: u32, arguments: &DumpArguments) -> Result<ExitCode> {
+        let how = Shown::of(&arguments.stacks);
+        let mut out = io::BufWriter::new(io::stdout().lock());
+        if arguments.json {
+            let snapshot = understand(pid, &self.taken.snapshot)?;
+            let facts = Facts {
+                pid,
+                statistics: None,
+                usage: None,
+                sitting: match arguments.from {
+                    Some(_) => Vec::new(),
+                    None => sitting(pid, &snapshot),
+                },
+                stacks: Some(&self.taken),
+                missing: None,
+                shown: how,
+                deadlocks: Some(&self.deadlocks),
+            };
+            let document = document::Document::new(&facts, &snapshot);
+            serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
+            writeln!(out)?;
+        } else {
+            self.write(pid, &how, &mut out)?;
+        }
+        out.flush()?;
+        Ok(if self.deadlocks.is_empty() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::from(HAS_DEADLOCK)
+        })
+    }
+
     /// Writes the deadlocks as text, each thread with its stack.
     pub(crate) fn write(&self, pid: u32, how: &Shown, out: &mut impl Write) -> Result<()> {
-        let threads = count(self.taken.threads.len() as u64, "green thread");
+        let threads = count(self.taken.green() as u64, "green thread");
         if self.deadlocks.is_empty() {
             writeln!(out, "process {pid}: no deadlock among {threads}")?;
             return Ok(());

@@ -20,6 +20,9 @@ pub(super) struct Document {
     now_ns: u64,
     started_ns: u64,
     live_threads: u64,
+    /// Light threads of the explicit API; absent if no stacks were read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    light_threads: Option<u64>,
     carriers_wanted: u64,
     /// Carriers beside those, while other processes want the CPUs.
     carriers_extra: u64,
@@ -143,6 +146,10 @@ struct Thread {
     carrier: Option<u32>,
     main: bool,
     bound: bool,
+    light: bool,
+    /// Of a light thread: the thread that hosts it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<u64>,
     group: u32,
     #[serde(flatten)]
     counters: Counters,
@@ -185,6 +192,7 @@ impl Document {
             now_ns: header.now_ns,
             started_ns: header.started_ns,
             live_threads: header.live_threads,
+            light_threads: facts.stacks.map(|taken| taken.lights),
             carriers_wanted: header.wanted,
             carriers_extra: header.extra,
             quantum_ns: (header.quantum_ns != u64::MAX).then_some(header.quantum_ns),
@@ -309,6 +317,8 @@ impl Thread {
             carrier: (record.carrier != NO_CARRIER).then_some(record.carrier),
             main: record.flags.contains(ThreadFlags::MAIN),
             bound: record.flags.contains(ThreadFlags::BOUND),
+            light: record.flags.contains(ThreadFlags::LIGHT),
+            host: (record.host_tid != 0).then_some(record.host_tid),
             group: record.group,
             counters: Counters {
                 switches: record.switches,

@@ -1,6 +1,6 @@
 //! Which threads are shown.
 
-use raddle_inspect::{Header, Snapshot, ThreadRecord, ThreadState, Wire};
+use raddle_inspect::{Header, Snapshot, ThreadFlags, ThreadRecord, ThreadState, Wire};
 
 use crate::failure::Failure;
 
@@ -23,6 +23,17 @@ impl Filter {
         (self.tids.is_empty() || self.tids.contains(&record.tid))
             && (self.names.is_empty() || self.names.iter().any(is_name))
             && (self.states.is_empty() || self.states.contains(&record.state))
+    }
+
+    /// As [`Filter::picks`], before it is known what light threads wait for: these may still turn
+    /// out to be runnable.
+    pub(super) fn may_pick(&self, record: &ThreadRecord) -> bool {
+        let is_open = |state| {
+            let record = ThreadRecord { state, ..*record };
+            self.picks(&record)
+        };
+        is_open(record.state)
+            || record.flags.contains(ThreadFlags::LIGHT) && is_open(ThreadState::RUNNABLE)
     }
 
     /// Returns a snapshot with those of its threads that are picked.

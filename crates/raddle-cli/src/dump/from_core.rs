@@ -1,13 +1,16 @@
 //! `raddle dump --from CORE`: the threads of a core file.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use raddle_inspect::Snapshot;
+use raddle_inspect::{Snapshot, ThreadFlags};
 use raddle_stacks::corefile::{CoreFile, Tables};
+use raddle_stacks::locks::{self, Waits};
 use raddle_stacks::{Modules, Symbols, Target, capture};
 
+use super::deadlocks::Findings;
 use super::filter::Filter;
 use super::{show_stacks, stacks, understand};
 use crate::cli::DumpArguments;
@@ -80,13 +83,35 @@ pub(super) fn show(arguments: &DumpArguments, path: &Path, filter: &Filter) -> R
         started_ns: snapshot.header().started_ns,
         stopped: Some(&stopped),
     };
-    let taken = capture(&target, &|record| filter.picks(record)).ok_or_else(|| {
+    let taken = capture(&target, &|record| filter.may_pick(record)).ok_or_else(|| {
         let what = format!("no green threads in {}", path.display());
         Failure::input(what, "its tables make no sense")
     })?;
     let mut symbols = Symbols::new(&opened.core, &opened.modules);
-    let taken = stacks::named(&snapshot, taken, &[], &target, &mut symbols);
-    show_stacks(pid, arguments, taken)?;
+    let mut edges = locks::edges(&target, &taken, &mut symbols);
+    if let Some(stored) = stored.and_then(|it| Snapshot::parse(it).ok()) {
+        let unmoved = unmoved(&stored);
+        edges.retain(|edge| unmoved.get(&edge.waiter) == Some(&edge.switches));
+    }
+    let waits = Waits {
+        switches: HashMap::new(),
+        edges,
+        is_asleep: false,
+    };
+    let taken = stacks::named(
+        &snapshot,
+        taken,
+        &waits.edges,
+        &target,
+        &mut symbols,
+        filter,
+    );
+    let status = if arguments.deadlocks {
+        Findings::of_core(taken, &waits).show(pid, arguments)?
+    } else {
+        show_stacks(pid, arguments, taken)?;
+        ExitCode::SUCCESS
+    };
     Ok(match truncated(&opened.core) {
         Some(missing) => {
             say(&format!(
@@ -95,6 +120,16 @@ pub(super) fn show(arguments: &DumpArguments, path: &Path, filter: &Filter) -> R
             ));
             ExitCode::from(1)
         }
-        None => ExitCode::SUCCESS,
+        None => status,
     })
+}
+
+/// Returns the threads of which the core has locks and stack of one moment, and how often each had
+/// been switched to. A core that the kernel has written is of one moment as a whole.
+fn unmoved(stored: &Snapshot<'_>) -> HashMap<u32, u64> {
+    let threads = stored.threads();
+    threads
+        .filter(|record| record.flags.contains(ThreadFlags::UNMOVED))
+        .map(|record| (record.tid, record.switches))
+        .collect()
 }

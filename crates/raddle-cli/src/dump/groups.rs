@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
-use raddle_inspect::{ThreadState, WaitKind};
+use raddle_inspect::{ThreadFlags, ThreadState, WaitKind};
 use raddle_stacks::{Captured, End, Kind};
 
 use super::lines::{count, quoted, seconds, wait};
@@ -103,6 +103,7 @@ struct Key {
     kind: Kind,
     state: ThreadState,
     wait: WaitKind,
+    is_light: bool,
 }
 
 /// Writes equal stacks once, with the number, the names and some ids of their threads. Stacks are
@@ -128,6 +129,7 @@ pub(super) fn write(
             kind: captured.kind,
             state: record.state,
             wait: record.wait_kind,
+            is_light: record.flags.contains(ThreadFlags::LIGHT),
         };
         groups.entry(key).or_default().push(captured);
     }

@@ -30,8 +30,12 @@ pub(super) fn write(
     let carriers = u64::from(header.carriers);
     writeln!(
         out,
-        "process {pid}: {}, {}{}, up {}",
+        "process {pid}: {}{}, {}{}, up {}",
         count(header.live_threads, "green thread"),
+        match facts.stacks.map_or(0, |taken| taken.lights) {
+            0 => String::new(),
+            lights => format!(", {}", count(lights, "light thread")),
+        },
         count(carriers - spare, "carrier"),
         if spare == 0 {
             String::new()
@@ -234,7 +238,10 @@ fn carrier(record: &CarrierRecord) -> Vec<String> {
 }
 
 fn thread(record: &ThreadRecord, now_ns: u64) -> Vec<String> {
+    let is_light = record.flags.contains(ThreadFlags::LIGHT);
     let carrier = match record.carrier {
+        _ if is_light && record.host_tid != 0 => format!("host #{}", record.host_tid),
+        _ if is_light => "no host".into(),
         NO_CARRIER => "no carrier".into(),
         id if record.flags.contains(ThreadFlags::BOUND) => format!("bound to {id}"),
         id => format!("carrier {id}"),
@@ -255,6 +262,9 @@ fn thread(record: &ThreadRecord, now_ns: u64) -> Vec<String> {
         },
         carrier,
     ];
+    if is_light {
+        return cells;
+    }
     cells.extend(counters([
         record.switches,
         record.steal,
@@ -284,6 +294,7 @@ pub(super) fn wait(record: &ThreadRecord, now_ns: u64) -> String {
     let mut text = match kind {
         WaitKind::NONE => return "-".into(),
         WaitKind::SLEEP | WaitKind::SIGNAL | WaitKind::YIELD => kind.word().into(),
+        WaitKind::API | WaitKind::UNPARK | WaitKind::COMPLETION => kind.word().into(),
         WaitKind::CHILD if record.wait_arg == 0 => "child any".into(),
         kind if kind.is_address() => format!("{} {:#x}", kind.word(), record.wait_arg),
         kind => format!("{} {}", kind.word(), record.wait_arg),
@@ -384,6 +395,7 @@ mod tests {
         );
         assert_eq!(wait_for(WaitKind::SLEEP, 0, 1), "sleep, 0.000s left");
         assert_eq!(wait_for(WaitKind::CHILD, 0, 0), "child any");
+        assert_eq!(wait_for(WaitKind::UNPARK, 0, 0), "unpark");
         assert_eq!(wait_for(WaitKind(99), 3, 0), "unknown 3");
     }
 

@@ -76,10 +76,18 @@ impl Process {
                 format!("process {pid} is in another network namespace"),
                 format!("enter that: nsenter -n -t {pid} raddle dump {pid}"),
             ),
-            Ok(true) => Failure::input(
-                format!("process {pid} has started no thread yet, so there is nothing to show"),
-                "dump it when it has a second thread; raddle run -v says if it can't have any",
-            ),
+            Ok(true) => match self.lender() {
+                Some(parent) => Failure::input(
+                    format!(
+                        "process {pid} has no threads of its own: it borrows the memory of {parent}"
+                    ),
+                    format!("dump the parent: raddle dump {parent}"),
+                ),
+                None => Failure::input(
+                    format!("process {pid} has started no thread yet, so there is nothing to show"),
+                    "dump it when it has a second thread; raddle run -v says if it can't have any",
+                ),
+            },
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Failure::input(
                 format!("process {pid} can't be looked at, and does not seem to run under raddle"),
                 "start it with raddle run -- PROGRAM, or run this as root",
@@ -93,6 +101,18 @@ impl Process {
             format!("process {} belongs to user {}", self.pid, self.user),
             "run this as that user or as root",
         )
+    }
+
+    /// Returns the parent if it has the same memory: the process is the child of a `vfork` and has
+    /// executed no program yet.
+    fn lender(&self) -> Option<u32> {
+        const KCMP_VM: libc::c_long = 1;
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).ok()?;
+        let line = status.lines().find_map(|it| it.strip_prefix("PPid:"))?;
+        let parent: u32 = line.trim().parse().ok()?;
+        // SAFETY: the call has numbers alone.
+        let differ = unsafe { libc::syscall(libc::SYS_kcmp, parent, self.pid, KCMP_VM, 0, 0) };
+        (differ == 0).then_some(parent)
     }
 
     pub(crate) fn is_preloaded(&self) -> io::Result<bool> {

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use anyhow::Result;
-use raddle_inspect::{Layout, Request, RequestKind, Snapshot};
+use raddle_inspect::{Layout, Request, RequestKind, Snapshot, ThreadFlags};
 use raddle_stacks::locks::{self, Edge, Owner, Variables, Waits};
 use raddle_stacks::{
     Captured, Frame, Java, Kind, ManagedFrame, Modules, Named, ProcessMemory, Refusal, Stack,
@@ -16,7 +16,7 @@ use raddle_stacks::{
 use super::connect;
 use super::filter::{Filter, rebuild};
 use super::process::Process;
-use super::{managed, understand};
+use super::{lights, managed, understand};
 use crate::failure::Failure;
 
 /// The stacks, and what was read with them.
@@ -31,6 +31,8 @@ pub(super) struct Taken {
     pub edges: HashMap<u32, Edge>,
     /// The names of static variables that threads wait for, by their addresses.
     pub variables: HashMap<u64, String>,
+    /// The number of light threads of the process.
+    pub lights: u64,
     /// Why there are no Java frames, if there is a Java virtual machine that was asked for them.
     pub java_missing: Option<String>,
 }
@@ -56,6 +58,12 @@ impl Taken {
     /// Returns a thread's stack.
     pub(super) fn stack(&self, captured: &Captured) -> Option<&NamedStack> {
         self.stacks.get(captured.stack? as usize)
+    }
+
+    /// Returns how many of the threads are green ones.
+    pub(super) fn green(&self) -> usize {
+        let is_light = |it: &Captured| it.record.flags.contains(ThreadFlags::LIGHT);
+        self.threads.values().filter(|it| !is_light(it)).count()
     }
 }
 
@@ -166,7 +174,7 @@ impl Subject {
                     (None, Some(missing))
                 }
             };
-            let stacks = capture_with(target, &|record| filter.picks(record), java.as_ref())?;
+            let stacks = capture_with(target, &|record| filter.may_pick(record), java.as_ref())?;
             let mut symbols = Symbols::new(&self.memory, &self.modules);
             let mut edges = locks::edges(target, &stacks, &mut symbols);
             let is_asleep =
@@ -176,13 +184,20 @@ impl Subject {
             }
             let count = |it: &Captured| (it.record.tid, it.record.switches);
             let waits = Waits {
-                switches: stacks.threads.iter().map(count).collect(),
+                switches: stacks.green().map(count).collect(),
                 edges,
                 is_asleep,
             };
             let taken = Taken {
                 java_missing,
-                ..named(&snapshot, stacks, &waits.edges, target, &mut symbols)
+                ..named(
+                    &snapshot,
+                    stacks,
+                    &waits.edges,
+                    target,
+                    &mut symbols,
+                    filter,
+                )
             };
             Some((taken, waits))
         })?;
@@ -225,10 +240,11 @@ fn refused(pid: u32, refusal: Refusal) -> String {
 /// Names all frames, and the variables of locks.
 pub(super) fn named(
     snapshot: &Snapshot<'_>,
-    taken: Stacks,
+    mut taken: Stacks,
     edges: &[Edge],
     target: &Target<'_>,
     symbols: &mut Symbols<'_>,
+    filter: &Filter,
 ) -> Taken {
     let code = target.layout.code.text_start..target.layout.code.text_end;
     let mut variables = Variables::new(target.memory, target.modules);
@@ -257,7 +273,13 @@ pub(super) fn named(
             stack,
         }
     };
-    let stacks = taken.stacks.into_iter().map(&mut name).collect();
+    let stacks: Vec<_> = taken.stacks.into_iter().map(&mut name).collect();
+    for captured in &mut taken.threads {
+        let stack = captured.stack.and_then(|it| stacks.get(it as usize));
+        lights::name_wait(&mut captured.record, stack);
+    }
+    taken.threads.retain(|it| filter.picks(&it.record));
+    let lights = taken.lights;
     let records = taken.threads.iter().map(|it| it.record);
     Taken {
         snapshot: rebuild(snapshot, records),
@@ -277,6 +299,7 @@ pub(super) fn named(
             .collect(),
         variables: names,
         names_missing: symbols.shortcoming(),
+        lights,
         java_missing: None,
     }
 }
@@ -379,6 +402,9 @@ pub(super) fn doing(kind: Kind) -> Option<String> {
     match kind {
         Kind::InKernel(Some(call)) => Some(format!("in system call {call}")),
         Kind::InKernel(None) => Some("in a page fault, or stopped".into()),
+        Kind::LentToChild => {
+            Some("waits until its child, which has borrowed the memory, executes a program".into())
+        }
         Kind::New => Some("has not run yet".into()),
         Kind::Stopped => Some("on its carrier".into()),
         Kind::Preempted => Some("preempted".into()),

@@ -26,11 +26,12 @@ WORDS = (
     "chunks chunk_count slots_per_chunk slot_bytes used main carrier_id carrier_kernel_tid "
     "ready_flags save_area_bytes started carriers carrier_count thread_fs "
     "common_events lost_events "
+    "host_group group_lights "
     "text_start text_end child_start pass_end actions"
 ).split()
 OFFSETS = (
     "tid life on_cpu claim wait_kind wait_arg wait_lock since_ns deadline_ns ready_ns context "
-    "switches steal preempt park carrier bound save_area engine group name reserved"
+    "switches steal preempt park carrier bound save_area engine group name host"
 ).split()
 CARRIER_OFFSETS = (
     "current state handed_off switches steal steal_fail preempt park events reserved"
@@ -38,7 +39,7 @@ CARRIER_OFFSETS = (
 LAYOUT = struct.Struct("<8sII%dQ%dI%dI" % (len(WORDS), len(OFFSETS), len(CARRIER_OFFSETS)))
 WAITS = (
     "none futex condvar semaphore mutex sleep fd_read fd_write poll epoll signal child join yield "
-    "other"
+    "other api unpark completion"
 ).split()
 ADDRESSES = {"futex", "condvar", "semaphore", "mutex", "join"}
 NUMBERS = {"fd_read", "fd_write", "poll", "epoll", "other"}
@@ -91,6 +92,8 @@ class Layout:
 class Green:
     """A green thread, as its slot says now."""
 
+    below = None
+
     def __init__(self, layout, address, slot):
         def field(name, kind="<I"):
             return struct.unpack_from(kind, slot, layout.thread[name])[0]
@@ -104,6 +107,7 @@ class Green:
         self.is_running = field("on_cpu") != 0
         self.life = field("life")
         self.fs = struct.unpack_from("<Q", slot, layout.thread_fs)[0]
+        self.host = field("host", "<Q")
         kind = field("wait_kind")
         wait = WAITS[kind] if kind < len(WAITS) else "unknown"
         argument = field("wait_arg", "<Q")
@@ -125,6 +129,12 @@ class Green:
 
 
 def threads(layout):
+    """All green threads, and all light threads."""
+    greens = green_threads(layout)
+    return greens + lights(greens, layout)
+
+
+def green_threads(layout):
     """All green threads."""
     found = []
     used = min(word(layout.used), layout.chunk_count * layout.slots_per_chunk, SLOTS_MAX)
@@ -290,6 +300,10 @@ def kernel_thread(layout, green):
 
 def select(layout, green):
     PARKED.leave()
+    if green.below is not None:
+        green = green.below
+    if isinstance(green, Light) and green.is_new:
+        raise gdb.GdbError("#%d has not run yet" % green.tid)
     thread = kernel_thread(layout, green) if green.is_running or is_own_core() else None
     if thread is not None:
         thread.switch()

@@ -7,6 +7,7 @@ use crate::state::thread::Thread;
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use raddle_inspect::{CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets};
+use raddle_interface::{GroupControl, HostControl};
 use raddle_sched::Task;
 use raddle_sched::policies::{Node, Terms};
 
@@ -33,6 +34,8 @@ pub(super) fn layout() -> Layout {
         thread_fs: offset_of!(Thread, fs) as u64,
         common_events: (&raw const PROCESS.recorder.common).addr() as u64,
         lost_events: (&raw const PROCESS.recorder.lost).addr() as u64,
+        host_group: offset_of!(HostControl, group) as u64,
+        group_lights: offset_of!(GroupControl, lights) as u64,
         code,
         thread: OFFSETS,
         carrier: Carrier::OFFSETS,
@@ -71,6 +74,8 @@ static raddle_layout: Anchor = Anchor(UnsafeCell::new(Layout {
     thread_fs: 0,
     common_events: 0,
     lost_events: 0,
+    host_group: 0,
+    group_lights: 0,
     code: CodePlaces {
         text_start: 0,
         text_end: 0,
@@ -116,5 +121,5 @@ const OFFSETS: ThreadOffsets = ThreadOffsets {
         + offset_of!(Node, terms)
         + Terms::GROUP) as u32,
     name: offset_of!(Thread, name) as u32,
-    reserved: 0,
+    host: offset_of!(Thread, host) as u32,
 };

@@ -20,6 +20,11 @@ unsafe impl Send for TimerNode {}
 unsafe impl Sync for TimerNode {}
 
 impl TimerNode {
+    /// Offset of the deadline, for readers of the process's memory.
+    pub(crate) const DEADLINE: usize = core::mem::offset_of!(Self, deadline_ns);
+    /// Likewise of a byte that is 1 while the node is in the heap.
+    pub(crate) const QUEUED: usize = core::mem::offset_of!(Self, queued);
+
     pub(crate) const fn new() -> Self {
         Self {
             deadline_ns: Cell::new(0),

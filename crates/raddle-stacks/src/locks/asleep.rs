@@ -50,14 +50,15 @@ pub fn wakers(target: &Target<'_>, stacks: &Stacks, edges: &[Edge]) -> Wakers {
         WaitKind::MUTEX,
         WaitKind::JOIN,
     ];
-    let waits_inside = stacks.threads.iter().all(|it| {
+    let waits_inside = stacks.green().all(|it| {
         let record = &it.record;
         record.state == ThreadState::WAITING
             && record.deadline_ns == 0
             && INSIDE.contains(&record.wait_kind)
     });
-    let has_all = edges.len() == stacks.threads.len();
-    if stacks.threads.is_empty() || !waits_inside || !has_all {
+    let count = stacks.green().count();
+    let has_all = edges.len() == count;
+    if count == 0 || !waits_inside || !has_all {
         return Wakers::Some;
     }
     let handled = handled_signals(target);
@@ -68,7 +69,7 @@ pub fn wakers(target: &Target<'_>, stacks: &Stacks, edges: &[Edge]) -> Wakers {
         return Wakers::Some;
     };
     let is_shared = |address: u64| shared.iter().any(|range| range.contains(&address));
-    let words = stacks.threads.iter().map(|it| it.record.wait_arg);
+    let words = stacks.green().map(|it| it.record.wait_arg);
     let code = &target.layout.code;
     if words.into_iter().any(is_shared)
         || !tasks_are_within(target.pid, code.text_start..code.text_end)

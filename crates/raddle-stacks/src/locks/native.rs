@@ -12,7 +12,7 @@ use raddle_inspect::{ThreadState, WaitKind};
 
 use super::layouts::{Barrier, Mutex, Protocol, ReadWriteLock, TID_MASK, inheriting_owner, joined};
 use super::pipes::Pipes;
-use super::{Edge, Object, ObjectKind, Owner};
+use super::{Edge, Object, ObjectKind, Owner, mentions};
 use crate::capture::{Captured, Stacks, Target};
 use crate::symbols::Symbols;
 use crate::table::Table;
@@ -29,7 +29,7 @@ pub fn edges(target: &Target<'_>, stacks: &Stacks, symbols: &mut Symbols<'_>) ->
     };
     let mut names: HashMap<u32, Option<Waiter>> = HashMap::new();
     let mut edges = Vec::new();
-    for captured in &stacks.threads {
+    for captured in stacks.green() {
         let record = &captured.record;
         if record.state != ThreadState::WAITING {
             continue;
@@ -52,6 +52,7 @@ pub fn edges(target: &Target<'_>, stacks: &Stacks, symbols: &mut Symbols<'_>) ->
             });
         }
     }
+    mentions::remark(target, &mut edges);
     edges
 }
 
@@ -155,9 +156,16 @@ impl Reader<'_> {
             Some(Waiter::Join) => self.join(address),
             Some(Waiter::Once) => unknown(ObjectKind::Once),
             Some(Waiter::Libc) => unknown(ObjectKind::Libc),
-            Some(Waiter::RustMutex) => unknown(ObjectKind::RustMutex),
-            Some(Waiter::RustReadWriteLock) => unknown(ObjectKind::RustReadWriteLock),
+            Some(Waiter::RustMutex) => without_owner(ObjectKind::RustMutex, address),
+            Some(Waiter::RustReadLock) => self.rust_lock(address, 0),
+            // The second of the lock's two words.
+            Some(Waiter::RustWriteLock) => self.rust_lock(address, 4),
             // It waits on a word of the thread's own.
+            Some(Waiter::ParkingMutex) => without_owner(ObjectKind::ParkingMutex, 0),
+            Some(Waiter::ParkingReadWriteLock) => {
+                without_owner(ObjectKind::ParkingReadWriteLock, 0)
+            }
+            Some(Waiter::ParkingCondition) => found(ObjectKind::Condition, 0, Owner::Unknown),
             Some(Waiter::ParkingLot) => found(ObjectKind::ParkingLot, 0, Owner::Unknown),
             None => self.mutex(address).or_else(|| unknown(ObjectKind::Futex)),
         }
@@ -220,6 +228,24 @@ impl Reader<'_> {
         Some((object, owner))
     }
 
+    /// A read-write lock of Rust's library, of which the word for which a thread waits is so many
+    /// bytes behind the state: the number of readers, or all ones for a writer.
+    fn rust_lock(&self, word: u64, behind: u64) -> Found {
+        const HOLDERS: u32 = (1 << 30) - 1;
+        let address = word.checked_sub(behind)?;
+        let (mut object, owner) = without_owner(ObjectKind::RustReadWriteLock, address)?;
+        let state = self.target.memory.half(address);
+        object.note = match state.map(|state| state & HOLDERS) {
+            Some(HOLDERS) => Some("held by a writer, which it doesn't note".into()),
+            Some(1) => Some("read by 1 thread, which it doesn't note".into()),
+            Some(readers) if readers != 0 => {
+                Some(format!("read by {readers} threads, which it doesn't note"))
+            }
+            _ => object.note,
+        };
+        Some((object, owner))
+    }
+
     fn barrier(&self, word: u64) -> Found {
         let Some(barrier) = Barrier::read(self.target.memory, word) else {
             return found(ObjectKind::Barrier, 0, Owner::Unknown);
@@ -272,6 +298,10 @@ impl Reader<'_> {
             ObjectKind::EmptyPipe => ("to write", true),
             _ => ("to read", false),
         };
+        // The number of a core's process may be another's now.
+        if self.target.stopped.is_some() {
+            return None;
+        }
         let pid = self.target.pid;
         let pipes = self.pipes.get_or_insert_with(|| Pipes::of(pid));
         let ends = pipes.ends(descriptor, writes)?;
@@ -298,6 +328,13 @@ fn found(kind: ObjectKind, address: u64, owner: Owner) -> Found {
     Some((object, owner))
 }
 
+/// A lock of a kind that notes no owner.
+fn without_owner(kind: ObjectKind, address: u64) -> Found {
+    let (mut object, owner) = found(kind, address, Owner::Unknown)?;
+    object.note = Some("it notes no owner".into());
+    Some((object, owner))
+}
+
 /// A function that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waiter {
@@ -311,7 +348,12 @@ enum Waiter {
     Once,
     Libc,
     RustMutex,
-    RustReadWriteLock,
+    RustReadLock,
+    RustWriteLock,
+    ParkingMutex,
+    ParkingReadWriteLock,
+    ParkingCondition,
+    /// A function that all locks of parking_lot wait in.
     ParkingLot,
 }
 
@@ -327,13 +369,17 @@ fn waiting_function(
     let stack = stacks.stacks.get(number as usize)?;
     let frames = stack.frames.iter();
     let frames = frames.skip_while(|frame| runtime.contains(&frame.inside()));
+    let mut common = None;
     for frame in frames.take(FRAMES) {
         let named = symbols.name(frame);
-        if let Some(waiter) = named.functions.iter().find_map(|it| waiter(&it.name)) {
-            return Some(waiter);
+        for waiter in named.functions.iter().filter_map(|it| waiter(&it.name)) {
+            if waiter != Waiter::ParkingLot {
+                return Some(waiter);
+            }
+            common = Some(waiter);
         }
     }
-    None
+    common
 }
 
 /// Returns what a function waits for, by its name without the marks of libc's own names.
@@ -355,9 +401,15 @@ fn waiter(name: &str) -> Option<Waiter> {
         () if begins("pthread_clockjoin") || begins("pthread_join") => Some(Waiter::Join),
         () if begins("pthread_timedjoin") => Some(Waiter::Join),
         () if begins("lll_lock_wait_private") => Some(Waiter::Libc),
-        () if begins("parking_lot") => Some(Waiter::ParkingLot),
+        () if has("parking_lot::raw_mutex::") => Some(Waiter::ParkingMutex),
+        () if has("parking_lot::raw_rwlock::") => Some(Waiter::ParkingReadWriteLock),
+        () if has("parking_lot::condvar::") => Some(Waiter::ParkingCondition),
+        () if begins("parking_lot") || has("<parking_lot") => Some(Waiter::ParkingLot),
         () if has("::mutex::futex::") || has("futex_mutex::") => Some(Waiter::RustMutex),
-        () if has("::rwlock::futex::") || has("futex_rwlock::") => Some(Waiter::RustReadWriteLock),
+        () if (has("::rwlock::futex::") || has("futex_rwlock::")) && has("read") => {
+            Some(Waiter::RustReadLock)
+        }
+        () if has("::rwlock::futex::") || has("futex_rwlock::") => Some(Waiter::RustWriteLock),
         () if has("::condvar::futex::") || has("futex_condvar::") => Some(Waiter::Condition),
         () if has("::once::futex::") || has("futex_once::") => Some(Waiter::Once),
         () => None,
@@ -381,7 +433,27 @@ mod tests {
             ("__GI___lll_lock_wait", None),
             (
                 "parking_lot::raw_mutex::RawMutex::lock_slow",
+                Some(Waiter::ParkingMutex),
+            ),
+            (
+                "parking_lot::raw_rwlock::RawRwLock::lock_shared_slow",
+                Some(Waiter::ParkingReadWriteLock),
+            ),
+            (
+                "parking_lot::condvar::Condvar::wait_until_internal",
+                Some(Waiter::ParkingCondition),
+            ),
+            (
+                "parking_lot_core::parking_lot::park",
                 Some(Waiter::ParkingLot),
+            ),
+            (
+                "std::sys::sync::rwlock::futex::RwLock::read_contended",
+                Some(Waiter::RustReadLock),
+            ),
+            (
+                "std::sys::sync::rwlock::futex::RwLock::write_contended",
+                Some(Waiter::RustWriteLock),
             ),
             (
                 "std::sys::sync::mutex::futex::Mutex::lock_contended",

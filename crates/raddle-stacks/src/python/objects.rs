@@ -1,5 +1,7 @@
 //! Strings, bytes and code objects in the memory of a process with CPython.
 
+use std::collections::HashMap;
+
 use crate::elf::{u32_at, u64_at};
 use crate::memory::Memory;
 use crate::python::lines;
@@ -49,6 +51,9 @@ pub(super) struct Code {
     pub name: String,
     pub file: Option<String>,
     table: Vec<u8>,
+    /// The numbers of the frames at places in it, as far as they have been named; `None` for one
+    /// that found no room.
+    pub numbers: HashMap<Option<i64>, Option<u32>>,
 }
 
 impl Code {
@@ -75,6 +80,7 @@ impl Code {
             file: text(memory, offsets, identity[0]),
             table: bytes(memory, offsets, identity[2]).unwrap_or_default(),
             identity,
+            numbers: HashMap::new(),
         })
     }
 

@@ -123,14 +123,14 @@ impl Offsets {
             0x030a => Some(V3_10),
             0x030b => Some(V3_11),
             0x030c => Some(V3_12),
-            0x030d | 0x030e => Offsets::declared(memory, runtime),
+            0x030d..=0x030f => Offsets::declared(memory, runtime),
             _ => None,
         }
     }
 
     /// Reads what the process declares at the begin of `_PyRuntime`.
     fn declared(memory: &dyn Memory, runtime: u64) -> Option<Offsets> {
-        let mut bytes = [0; 88 * 8];
+        let mut bytes = [0; 104 * 8];
         memory.read_all(runtime, &mut bytes)?;
         if bytes[..8] != *b"xdebugpy" {
             return None;
@@ -138,13 +138,17 @@ impl Offsets {
         let minor = (u64_at(&bytes, 8)? >> 16) as u8;
         let is_free_threaded = u64_at(&bytes, 16)? != 0;
         /// How many fields each structure has: the head, the runtime, interpreter, thread, frame,
-        /// code, object, type, tuple, list, set, dictionary, float, integer, bytes, string.
+        /// code, object, type, tuple, list, set, dictionary, float, integer, bytes, string. In 3.15
+        /// the structure of an exception is behind that of a thread, and the structure of a heap
+        /// type behind that of a type: each is counted with the one before.
         const FIELDS_3_13: [usize; 16] = [3, 3, 13, 9, 6, 10, 2, 4, 3, 3, 0, 3, 2, 3, 3, 4];
         const FIELDS_3_14: [usize; 16] = [3, 3, 16, 9, 8, 11, 2, 4, 3, 3, 4, 3, 2, 3, 3, 4];
-        let counts = if minor == 13 {
-            FIELDS_3_13
-        } else {
-            FIELDS_3_14
+        const FIELDS_3_15: [usize; 16] = [3, 3, 16, 17, 8, 11, 2, 8, 3, 3, 4, 3, 2, 3, 3, 5];
+        // The fields of a thread behind its innermost frame.
+        let (counts, ids) = match minor {
+            13 => (FIELDS_3_13, 5),
+            14 => (FIELDS_3_14, 5),
+            _ => (FIELDS_3_15, 8),
         };
         let field = |structure: usize, number: usize| {
             let before: usize = counts[..structure].iter().sum();
@@ -166,8 +170,8 @@ impl Offsets {
             next_interpreter: field(interpreter, 2)?,
             threads: field(interpreter, 3)?,
             next_thread: field(thread, 2)?,
-            thread_id: field(thread, 5)?,
-            native_id: Some(field(thread, 6)?),
+            thread_id: field(thread, ids)?,
+            native_id: Some(field(thread, ids + 1)?),
             innermost: Innermost::Thread(field(thread, 4)?),
             code: field(frame, 2)?,
             previous: field(frame, 1)?,
@@ -316,7 +320,7 @@ mod tests {
         words.extend([232, 128, 136, 144, 152, 84, 60, 112, 120, 216]);
         words.resize(64, 0);
         words.extend([33, 32, 48, 96, 48, 32, 56]);
-        words.resize(88, 0);
+        words.resize(104, 0);
         words
     }
 
@@ -341,6 +345,92 @@ mod tests {
             (32, 48, 56)
         );
         assert_eq!((offsets.size, offsets.bytes), (32, 48));
+    }
+
+    /// What C programs print that fill the structure by the headers of 3.14.10 and 3.15.2, without
+    /// and with `Py_GIL_DISABLED`; behind the cookie.
+    #[rustfmt::skip]
+    const V3_14: [u64; 80] = [
+        51251952, 0, 316616, 784, 808, 225864, 7280, 7272, 7344, 7360, 7408, 7688, 7672, 7680,
+        16, 7784, 0, 7800, 7792, 7992, 0, 832, 0, 8, 16, 72, 152, 160, 232, 32, 88, 8, 0, 56, 80,
+        74, 64, 0, 216, 112, 120, 128, 136, 68, 52, 96, 104, 208, 0, 16, 8, 416, 24, 88, 168, 40,
+        32, 16, 40, 24, 16, 200, 24, 40, 32, 48, 32, 40, 24, 16, 32, 16, 24, 40, 16, 32, 64, 32,
+        16, 40,
+    ];
+    #[rustfmt::skip]
+    const V3_14T: [u64; 80] = [
+        51251952, 1, 365624, 784, 808, 249976, 7280, 7272, 7344, 7360, 7408, 7712, 7696, 7704,
+        16, 7808, 0, 7832, 7824, 8024, 17300, 832, 0, 8, 16, 72, 152, 160, 232, 32, 88, 8, 0, 56,
+        80, 78, 64, 72, 240, 128, 136, 144, 152, 84, 68, 112, 120, 232, 224, 32, 24, 432, 40,
+        104, 184, 56, 48, 32, 56, 40, 32, 216, 40, 56, 48, 64, 48, 56, 40, 32, 48, 32, 40, 56,
+        32, 48, 80, 48, 32, 56,
+    ];
+    #[rustfmt::skip]
+    const V3_15: [u64; 93] = [
+        51315440, 0, 346560, 912, 936, 226232, 7272, 7264, 7336, 7352, 7400, 7592, 7576, 7584,
+        16, 7736, 0, 7752, 7744, 7944, 0, 888, 0, 8, 16, 72, 80, 88, 96, 176, 184, 256, 32, 36,
+        40, 136, 288, 0, 88, 8, 0, 56, 80, 74, 64, 0, 216, 112, 120, 128, 136, 68, 52, 96, 104,
+        208, 0, 16, 8, 424, 24, 88, 168, 32, 288, 944, 888, 40, 32, 16, 40, 24, 16, 200, 24, 40,
+        32, 48, 32, 40, 24, 16, 32, 16, 24, 40, 16, 32, 64, 32, 16, 40, 56,
+    ];
+    #[rustfmt::skip]
+    const V3_15T: [u64; 93] = [
+        51315440, 1, 409296, 912, 936, 250328, 7272, 7264, 7336, 7352, 7400, 7592, 7576, 7584,
+        16, 7736, 0, 7760, 7752, 7952, 17252, 888, 0, 8, 16, 72, 80, 88, 96, 176, 184, 256, 32,
+        36, 40, 136, 288, 0, 88, 8, 0, 56, 80, 78, 64, 72, 240, 128, 136, 144, 152, 84, 68, 112,
+        120, 232, 224, 32, 24, 440, 40, 104, 184, 48, 304, 968, 904, 56, 48, 32, 56, 40, 32, 216,
+        40, 56, 48, 64, 48, 56, 40, 32, 48, 32, 40, 56, 32, 48, 80, 48, 32, 56, 72,
+    ];
+
+    #[test]
+    fn later_versions_and_free_threaded_ones_are_read() {
+        let read = |words: &[u64]| {
+            let cookie = u64::from_le_bytes(*b"xdebugpy");
+            let mut all = [&[cookie], words].concat();
+            all.resize(104, 0);
+            parse(&all).unwrap()
+        };
+        let [v14, v14t] = [read(&V3_14), read(&V3_14T)];
+        let [v15, v15t] = [read(&V3_15), read(&V3_15T)];
+        for (offsets, minor, native_id) in [
+            (v14, 14, 160),
+            (v14t, 14, 160),
+            (v15, 15, 184),
+            (v15t, 15, 184),
+        ] {
+            assert_eq!((offsets.minor, offsets.native_id), (minor, Some(native_id)));
+            assert_eq!(offsets.innermost, Innermost::Thread(72));
+            assert_eq!((offsets.code, offsets.previous), (0, 8));
+        }
+        assert_eq!(
+            (v14.interpreters, v14.threads, v14.next_thread),
+            (808, 7344, 8)
+        );
+        assert_eq!(
+            (v15.interpreters, v15.threads, v15.next_thread),
+            (936, 7336, 8)
+        );
+        let copies = Some(Copies {
+            number: 72,
+            list: 224,
+        });
+        for (plain, free) in [(v14, v14t), (v15, v15t)] {
+            assert_eq!(plain.entry, Entry::Behind { owner: 74 });
+            assert_eq!(free.entry, Entry::Behind { owner: 78 });
+            let position = |code, copies| Position::Address {
+                field: 56,
+                code,
+                copies,
+            };
+            assert_eq!(plain.position, position(208, None));
+            assert_eq!(free.position, position(232, copies));
+            assert_eq!((plain.filename, plain.name, plain.lines), (112, 128, 136));
+            assert_eq!((free.filename, free.name, free.lines), (128, 144, 152));
+            assert_eq!((plain.size, plain.bytes), (16, 32));
+            assert_eq!((free.size, free.bytes), (32, 48));
+            assert_eq!((plain.length, plain.state, plain.ascii_bytes), (16, 32, 40));
+            assert_eq!((free.length, free.state, free.ascii_bytes), (32, 48, 56));
+        }
     }
 
     #[test]

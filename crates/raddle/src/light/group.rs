@@ -27,7 +27,7 @@ use raddle_sched::timers::NEVER;
 use raddle_sched::wake::{self, Announce};
 use std::io;
 use std::sync::Once;
-use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// The most hosts of a process.
 const MOST: usize = 1 << 14;
@@ -48,6 +48,9 @@ pub(super) struct Group {
     breeding: AtomicU32,
     /// 1 once there is a watch.
     is_watched: AtomicU32,
+    /// The number of forks between the first process and this one. Stored in the child of a fork;
+    /// read by makers of light threads and by tools.
+    pub(super) epoch: AtomicU64,
 }
 
 /// The process's hosts.
@@ -58,6 +61,7 @@ pub(super) static GROUP: Group = Group {
     extra: AtomicU32::new(0),
     breeding: AtomicU32::new(0),
     is_watched: AtomicU32::new(0),
+    epoch: AtomicU64::new(0),
 };
 
 /// Makes the first host, once.
@@ -73,8 +77,11 @@ pub(super) fn start() -> io::Result<()> {
 
 #[cold]
 fn start_first() -> io::Result<()> {
-    static FORKS: Once = Once::new();
-    FORKS.call_once(super::fork::watch);
+    static FIRST: Once = Once::new();
+    FIRST.call_once(|| {
+        super::fork::watch();
+        super::places::publish();
+    });
     ensure_watch()?;
     if GROUP.count.load(Ordering::Acquire) == 0 {
         GROUP.ensure_spare_host()?;
@@ -198,7 +205,9 @@ impl Group {
             extra,
             breeding,
             is_watched,
+            epoch,
         } = self;
+        epoch.fetch_add(1, Ordering::Relaxed);
         // SAFETY: the caller's promise.
         unsafe { control.injector.reset() };
         for counter in [&control.stranded, extra, breeding, is_watched] {
@@ -211,6 +220,7 @@ impl Group {
         hosts_count.store(count, Ordering::Relaxed);
         if let Some(own) = own {
             own.forget_others();
+            own.light().inspect(|light| light.belong_here());
             hosts[0].store(std::ptr::from_ref(own).cast_mut(), Ordering::Relaxed);
         }
     }

@@ -15,6 +15,7 @@
 //! it. For the same reason [`Host::current`] is never inlined: compilers keep the addresses of
 //! thread-locals.
 
+mod life;
 mod turns;
 
 pub(super) use turns::{expired, start, yield_now};
@@ -58,8 +59,10 @@ pub(crate) struct Light {
     pub(super) local: Cell<usize>,
     /// The permission to go on that [`super::park`] waits for.
     pub(super) token: Token,
-    /// The number of light threads that have had the stack. Counted at set-up.
+    /// Counts the begins and ends of the stack's light threads: odd while it has one.
     life: AtomicU64,
+    /// The group's epoch when it was made; tools read it.
+    epoch: Cell<u64>,
     /// The next free shell.
     link: Cell<Option<&'static Light>>,
     /// Bytes from the stack's low end, guard included, to the end of this struct.
@@ -89,16 +92,12 @@ impl Light {
                 local: Cell::new(0),
                 token: Token::new(),
                 life: AtomicU64::new(0),
+                epoch: Cell::new(0),
                 link: Cell::new(None),
                 size,
             });
             &*at
         }
-    }
-
-    /// Returns the number of the stack's current light thread.
-    pub(super) fn life(&self) -> u64 {
-        self.life.load(Ordering::Relaxed)
     }
 
     pub(super) fn size(&self) -> usize {
@@ -146,7 +145,8 @@ impl Light {
         self.captured.set(captured);
         self.local.set(0);
         self.token.reset();
-        self.life.store(self.life() + 1, Ordering::Relaxed);
+        self.belong_here();
+        self.count_life();
         self.run.set(Some(run::<F>));
     }
 
@@ -220,6 +220,7 @@ extern "C" fn main(light: &'static Light) -> ! {
         // SAFETY: `set_up` wrote both.
         unsafe { run(light.captured.get()) };
     }
+    light.count_life();
     let host = light.host();
     if host.put_free(light) {
         // Only this host takes from its free list, after the switch.

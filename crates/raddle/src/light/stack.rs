@@ -6,6 +6,7 @@
 
 use super::STACK_SIZE;
 use super::host::{Host, Light};
+use super::places::Region;
 use std::cell::UnsafeCell;
 use std::collections::HashMap;
 use std::ffi::c_void;
@@ -36,6 +37,8 @@ struct Class {
     free: Vec<Free>,
     next: usize,
     end: usize,
+    /// That reservation, as tools see it.
+    region: Option<&'static Region>,
 }
 
 type Classes = Option<HashMap<usize, Class>>;
@@ -91,7 +94,9 @@ pub(super) fn take(bytes: usize) -> io::Result<&'static Light> {
             class.next -= size; // no stack without a guard: the next stack lies below
             return Err(error);
         }
-        Ok(Light::at_top_of(low, size))
+        let light = Light::at_top_of(low, size);
+        class.region.inspect(|it| it.use_up_to(class.next));
+        Ok(light)
     }
 }
 
@@ -127,6 +132,7 @@ fn cut(class: &mut Class, size: usize) -> io::Result<*mut u8> {
         unsafe { libc::madvise(at, length, libc::MADV_NOHUGEPAGE) };
         class.next = at.expose_provenance();
         class.end = class.next + length;
+        class.region = Some(Region::note(class.next, length, size));
     }
     let low = class.next;
     class.next += size;
