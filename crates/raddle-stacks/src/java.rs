@@ -17,7 +17,10 @@ mod print;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use attach::Service;
+
 use crate::capture::Target;
+use crate::locks::has_handler;
 use crate::managed::{ManagedFrame, ManagedFrames, Run};
 use crate::modules::Modules;
 use crate::table::Table;
@@ -25,6 +28,9 @@ use crate::unwind::Frame;
 
 /// How long the virtual machine may take to begin its answer, and between its parts.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A note at a stack that may be of another moment than the native one.
+const MAY_HAVE_RUN: &str = "the thread may have run since";
 
 /// The Java threads of a process, and their locks.
 pub struct Java {
@@ -66,19 +72,33 @@ impl Java {
         }
         let mut table = Table::new(target)?;
         let mut before = HashMap::new();
-        let mut has_dispatcher = false;
+        let mut service = Service {
+            handles_quit: has_handler(target, libc::SIGQUIT as u32),
+            ..Service::default()
+        };
         table.for_each(|slot| {
-            // The kernel keeps 15 bytes of a name. Without this thread, SIGQUIT ends the process.
-            has_dispatcher |= slot.record.name_bytes().starts_with(b"Signal Dispatch");
+            // The kernel keeps 15 bytes of a name.
+            let name = slot.record.name_bytes();
+            service.has_dispatcher |= name.starts_with(b"Signal Dispatch");
+            service.has_listener |= name.starts_with(b"Attach Listener");
             if !slot.is_on_cpu {
                 before.insert(slot.record.tid, slot.record.active);
             }
         });
-        let answer = attach::thread_dump(target.pid, has_dispatcher, PATIENCE);
+        let answer = attach::thread_dump(target.pid, service, PATIENCE);
         Some(answer.map(|text| Java {
             threads: print::threads(&text),
             before,
         }))
+    }
+
+    /// As if the virtual machine had answered with this text.
+    #[cfg(test)]
+    pub(crate) fn of_print(text: &str) -> Java {
+        Java {
+            threads: print::threads(text),
+            before: HashMap::new(),
+        }
     }
 
     /// Returns all Java threads, by their ids: locks that are waited for and owned are in them.
@@ -111,7 +131,7 @@ impl Java {
         for (number, frame) in thread.frames.iter().enumerate() {
             let mut frame = frame.clone();
             if number == 0 && !is_of_now {
-                frame.notes.push("the thread may have run since".into());
+                frame.notes.push(MAY_HAVE_RUN.into());
             }
             let before = number.checked_sub(1).and_then(|it| thread.frames.get(it));
             if before.is_none_or(is_called_natively) || is_native(&frame) {
