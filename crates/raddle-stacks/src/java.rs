@@ -12,12 +12,15 @@
 //! innermost run.
 
 mod attach;
+mod hotspot;
 mod print;
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::Duration;
 
 use attach::Service;
+pub(crate) use hotspot::HotSpot;
 
 use crate::capture::Target;
 use crate::locks::has_handler;
@@ -110,6 +113,31 @@ impl Java {
     /// was asked.
     pub fn is_of_now(&self, tid: u32, active: u64) -> bool {
         self.before.get(&tid) == Some(&active)
+    }
+
+    /// Returns what the virtual machine says of these methods of a thread, with lines and locks;
+    /// `None` if it has another stack, or says nothing of the thread.
+    pub(crate) fn with_locks(
+        &self,
+        tid: u32,
+        active: u64,
+        methods: &[(u32, Rc<ManagedFrame>)],
+    ) -> Option<Vec<ManagedFrame>> {
+        let thread = self.threads.get(&tid)?;
+        let is_same = |(said, (_, found)): (&ManagedFrame, &(u32, Rc<ManagedFrame>))| {
+            // The loader's name may come first.
+            let before = said.name.strip_suffix(&found.name);
+            before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+        };
+        let mut pairs = thread.frames.iter().zip(methods);
+        if thread.frames.len() != methods.len() || !pairs.all(is_same) {
+            return None;
+        }
+        let mut frames = thread.frames.clone();
+        if let Some(first) = frames.first_mut().filter(|_| !self.is_of_now(tid, active)) {
+            first.notes.push(MAY_HAVE_RUN.into());
+        }
+        Some(frames)
     }
 
     /// Returns the Java frames of a thread with these native ones, and the positions of native
