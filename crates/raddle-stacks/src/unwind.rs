@@ -186,9 +186,9 @@ impl<'a> Unwinder<'a> {
         }
         let position = count as u32 - 1;
         let room = METHODS_MAX.saturating_sub(self.methods.len());
-        let methods = step.methods.into_iter().take(room);
-        self.methods
-            .extend(methods.map(|method| (position, method)));
+        let methods = step.methods.iter().take(room);
+        let methods = methods.map(|method| (position, method.clone()));
+        self.methods.extend(methods);
         Some(step.caller)
     }
 

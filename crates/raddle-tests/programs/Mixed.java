@@ -82,6 +82,39 @@ public class Mixed {
         }
     }
 
+    static class Pinned {
+        static {
+            interpreted(); // here: pinned
+        }
+
+        static void touch() {}
+    }
+
+    /** Frames that move to the heap while it sleeps; the inner ones come back. */
+    static int moved(int depth) {
+        if (depth > 0) {
+            return moved(depth - 1) + 1;
+        }
+        try {
+            for (int i = 0; i < 10; i++) {
+                Thread.sleep(5);
+            }
+        } catch (InterruptedException interrupted) {
+            throw new IllegalStateException(interrupted);
+        }
+        Pinned.touch(); // here: moved
+        return 1;
+    }
+
+    /** Starts a virtual thread, from version 21 on. */
+    static void startVirtual(Runnable body) {
+        try {
+            Thread.class.getMethod("startVirtualThread", Runnable.class).invoke(null, body);
+        } catch (ReflectiveOperationException | UnsupportedOperationException missing) {
+            return;
+        }
+    }
+
     /** A counted loop, in which the compiler puts no safepoint where it is told so. */
     static long hang(int rounds) {
         long sum = rounds;
@@ -107,6 +140,7 @@ public class Mixed {
             start("stream-" + i, Mixed::inStream);
         }
         start("initializer", () -> Slow.touch());
+        startVirtual(() -> moved(5));
         Thread.sleep(1000);
         start("waiter", Mixed::waiter);
         Thread.sleep(1000);

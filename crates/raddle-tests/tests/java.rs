@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use raddle_tests::{Mode, Program, Running, jdks, or_skip, raddle, say};
+use raddle_tests::{Mode, Program, RunFolder, Running, jdks, or_skip, raddle, say};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -152,6 +152,75 @@ fn frames_from_memory_are_those_that_the_virtual_machine_says() {
     });
 }
 
+/// The frames are those of the process, except threads that run.
+#[test]
+fn a_core_file_has_the_frames_of_java() {
+    let test = "java::a_core_file_has_the_frames_of_java";
+    with_java(test, &[], &["1"], |running| {
+        let folder = RunFolder::new("java_core")?;
+        let core = folder.path().join("core");
+        let mut command = Command::new(raddle()?);
+        command.arg("core").arg(running.pid().to_string());
+        let output = command.arg("-o").arg(&core).output()?;
+        ensure!(output.status.success(), "{output:?}");
+        let mut command = Command::new(raddle()?);
+        let output = command
+            .args(["dump", "--json", "--from"])
+            .arg(&core)
+            .output()?;
+        ensure!(output.status.success(), "{output:?}");
+        let stored: Value = serde_json::from_slice(&output.stdout)?;
+        let read = document(running, &["--no-attach"])?;
+        for name in [
+            "compiled-",
+            "interpreted-",
+            "reflected-",
+            "stream-",
+            "initializer",
+        ] {
+            let stored = java(&stored, named(&stored, name)?)?;
+            let read = java(&read, named(&read, name)?)?;
+            ensure!(
+                !read.is_empty() && stored == read,
+                "{name}: {stored:#?} {read:#?}"
+            );
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn the_part_of_a_virtual_thread_that_is_on_a_stack_is_shown() {
+    let test = "java::the_part_of_a_virtual_thread_that_is_on_a_stack_is_shown";
+    with_java(test, &[], &["1"], |running| {
+        let release = fs::read_link(format!("/proc/{}/exe", running.pid()))?;
+        let release = release
+            .ancestors()
+            .nth(2)
+            .context("no folder")?
+            .join("release");
+        let release = fs::read_to_string(release)?;
+        if release.contains("JAVA_VERSION=\"17") {
+            return Ok(());
+        }
+        let read = document(running, &["--no-attach"])?;
+        let mut found = 0;
+        for thread in list(&read, "threads")? {
+            let frames = java(&read, thread)?;
+            let at = |name: &str| frames.iter().position(|it| it.starts_with(name));
+            if let Some(pinned) = at("Mixed$Pinned.<clinit>") {
+                let (moved, entry) = (at("Mixed.moved"), at("jdk.internal.vm.Continuation.enter"));
+                ensure!(Some(pinned) < moved && moved < entry, "{frames:#?}");
+                let stack = stack(&read, thread)?;
+                ensure!(stack["guessed"] == 0, "{stack:#}");
+                found += 1;
+            }
+        }
+        ensure!(found == 1, "{found} virtual threads");
+        Ok(())
+    });
+}
+
 #[test]
 fn a_virtual_machine_without_its_service_shows_its_frames() {
     let test = "java::a_virtual_machine_without_its_service_shows_its_frames";
@@ -201,10 +270,15 @@ fn a_virtual_machine_that_hangs_shows_its_frames() {
 }
 
 #[test]
-fn a_stopped_virtual_machine_is_said_to_be_none_in_time() {
-    let test = "java::a_stopped_virtual_machine_is_said_to_be_none_in_time";
+fn a_stopped_virtual_machine_ends_in_one_sentence() {
+    let test = "java::a_stopped_virtual_machine_ends_in_one_sentence";
     with_java(test, &[], &["1"], |running| {
         running.signal(Signal::STOP)?;
+        while !fs::read_to_string(format!("/proc/{}/status", running.pid()))?
+            .contains("T (stopped)")
+        {
+            thread::sleep(Duration::from_millis(1));
+        }
         let output = dump(running, &[])?;
         running.signal(Signal::CONT)?;
         let said = String::from_utf8_lossy(&output.stderr);

@@ -19,6 +19,8 @@ const SOCKET_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a whole answer may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
+const STOPPED: &str = "it is stopped (by SIGSTOP or a debugger)";
+
 /// What the process's tables say of the service.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Service {
@@ -57,7 +59,7 @@ pub(super) fn thread_dump(
 ) -> Result<String, String> {
     let process = Process::of(pid).ok_or("it has ended")?;
     if process.is_stopped {
-        return Err("it is stopped (by SIGSTOP or a debugger)".into());
+        return Err(STOPPED.into());
     }
     let socket = format!("/proc/{pid}/root/tmp/.java_pid{}", process.own_pid);
     let mut stream = match process.connect(&socket, patience) {
@@ -131,6 +133,9 @@ impl Process {
                 Err(Missing::All(reason)) => return Err(reason),
                 Err(Missing::Listener { .. }) => std::thread::sleep(Duration::from_millis(5)),
             }
+        }
+        if Process::of(self.pid).is_some_and(|it| it.is_stopped) {
+            return Err(STOPPED.into());
         }
         Err(format!("it made no socket within {SOCKET_PATIENCE:?}"))
     }

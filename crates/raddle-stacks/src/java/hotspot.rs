@@ -1,19 +1,21 @@
-//! Java frames from the memory of a process with HotSpot, which neither helps nor stops: so those of
-//! a virtual machine that hangs, of one without its attach service, and of a core file, too.
+//! Java frames from the memory of a process with HotSpot, which neither helps nor stops: so those
+//! of a virtual machine that hangs, of one without its attach service, and of a core file, too.
 //!
 //! HotSpot says by itself where its structures have their fields ([`structs`]). By these,
-//! [`HotSpot::step`] finds the caller of a frame in code that HotSpot has made. The unwinder asks it
-//! where no unwind table covers the code, so that native and Java frames come in their order.
+//! [`HotSpot::step`] finds the caller of a frame in code that HotSpot has made. The unwinder asks
+//! it where no unwind table covers the code, so that native and Java frames come in their order.
 //!
-//! | code | its frame |
-//! |---|---|
-//! | the interpreter | by rbp: below it are the caller's stack pointer, the method and the byte of its code |
-//! | a compiled method, a wrapper around a native one, a stub with a frame | as large as its block of code says; the caller's rbp and the return address are at its end |
-//! | the stub by which native code calls Java | by rbp; below it are the registers that native code preserves |
+//! - A frame of the interpreter is found by rbp. Below rbp are the caller's stack pointer, the
+//!   method and the byte of its code.
+//! - A frame of a compiled method, a wrapper around a native one, or a stub is as large as its
+//!   block of code says. The caller's rbp and the return address are at its end.
+//! - A frame of the stub by which native code calls Java is found by rbp. Below rbp are the
+//!   registers that native code preserves.
 //!
 //! A compiled method has others inlined: for each call, it keeps a list of them. A frame that is to
-//! be interpreted from now on returns to a handler, and has its own address beside it. The outermost
-//! frame of a virtual thread's part of the stack returns to a stub instead of the thread's entry.
+//! be interpreted from now on returns to a handler, and has its own address beside it. The
+//! outermost frame of a virtual thread's part of the stack returns to a stub instead of the
+//! thread's entry.
 //!
 //! A caller counts only if it is in a block of code in use. Otherwise the frame is left to the
 //! unwinder's guesses. All counts, distances and names have limits.
@@ -26,6 +28,7 @@ mod structs;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -41,6 +44,10 @@ use crate::modules::Modules;
 use crate::rules::{RBP, RBX, RIP, RSP, Registers};
 use crate::unwind::Frame;
 
+/// A note at the outermost frame of a virtual thread that is on a stack.
+const CUT: &str = "further frames of the virtual thread may be in the heap";
+/// The most places of compiled code that are kept.
+const PLACES_MAX: usize = 1 << 16;
 /// The most bytes of a frame.
 const FRAME_BYTES_MAX: u64 = 1 << 20;
 /// What the interpreter has below rbp, on x86-64 from JDK 9 on.
@@ -61,13 +68,29 @@ pub(crate) struct HotSpot<'a> {
     /// Where calls of Java by native code return to.
     call_stub: u64,
     methods: Methods,
+    /// The methods at places of compiled code, by their addresses.
+    places: HashMap<u64, Rc<[Rc<ManagedFrame>]>>,
 }
 
 /// A frame in code that HotSpot has made.
 pub(crate) struct Step {
     pub caller: Registers,
     /// The methods that it executes, the innermost inlined one first.
-    pub methods: Vec<Rc<ManagedFrame>>,
+    pub methods: Rc<[Rc<ManagedFrame>]>,
+}
+
+impl Step {
+    fn new(caller: Registers, methods: Rc<[Rc<ManagedFrame>]>, is_cut: bool) -> Step {
+        let methods = match methods.split_last() {
+            Some((last, before)) if is_cut => {
+                let mut last = ManagedFrame::clone(last);
+                last.notes.push(CUT.into());
+                before.iter().cloned().chain([Rc::new(last)]).collect()
+            }
+            _ => methods,
+        };
+        Step { caller, methods }
+    }
 }
 
 impl<'a> HotSpot<'a> {
@@ -91,6 +114,7 @@ impl<'a> HotSpot<'a> {
             interpreter: start..start.checked_add(bytes.into())?,
             call_stub: memory.word(offsets.call_stub_return)?,
             methods: Methods::default(),
+            places: HashMap::new(),
             offsets,
         })
     }
@@ -125,8 +149,7 @@ impl<'a> HotSpot<'a> {
         for (register, below) in PRESERVED {
             caller[register] = pages.word(pointer.checked_sub(below)?);
         }
-        let methods = Vec::new();
-        Some(Step { caller, methods })
+        Some(Step::new(caller, Rc::default(), false))
     }
 
     fn interpreted(
@@ -143,7 +166,7 @@ impl<'a> HotSpot<'a> {
         let is_near = sender.checked_sub(pointer)? < FRAME_BYTES_MAX;
         caller[RSP] = Some(sender).filter(|_| is_near && sender != pointer);
         caller[RSP]?;
-        self.is_made(&mut caller)?;
+        let is_cut = self.is_made(&mut caller)?;
         let method = self.methods.find(self.memory, &self.offsets, address)?;
         let here = registers[R13].filter(|_| !frame.is_return);
         let mut places = here.into_iter().chain(at);
@@ -153,8 +176,8 @@ impl<'a> HotSpot<'a> {
             method: address,
             byte,
         };
-        let methods = vec![self.named(position)?];
-        Some(Step { caller, methods })
+        let methods = Rc::new([self.named(position)?]);
+        Some(Step::new(caller, methods, is_cut))
     }
 
     fn compiled(
@@ -175,25 +198,38 @@ impl<'a> HotSpot<'a> {
         caller[RSP] = Some(end);
         caller[RIP] = pages.word(end - 8);
         caller[RBP] = pages.word(end - 16);
-        self.is_made(&mut caller)?;
-        let mut methods = Vec::new();
-        if blob.is_method() {
-            let scopes = Scopes {
-                memory: self.memory,
-                offsets: &self.offsets,
-            };
-            let mut address = frame.address;
-            if frame.is_return && scopes.is_handler(blob, address) {
-                // The frame is to be interpreted: its own address is beside it.
-                let field = blob.start.checked_add(self.offsets.compiled.original?)?;
-                let original = u64::from(self.memory.half(field)?);
-                address = pages.word(pointer.checked_add(original)?)?;
-            }
-            for position in scopes.at(blob, address)? {
-                methods.push(self.named(position)?);
-            }
+        let is_cut = self.is_made(&mut caller)?;
+        let mut address = frame.address;
+        if frame.is_return && blob.is_handler(address) {
+            // The frame's own address is beside it.
+            let field = blob.start.checked_add(self.offsets.compiled.original?)?;
+            let original = u64::from(self.memory.half(field)?);
+            address = pages.word(pointer.checked_add(original)?)?;
         }
-        Some(Step { caller, methods })
+        let methods = self.methods_at(blob, address)?;
+        Some(Step::new(caller, methods, is_cut))
+    }
+
+    /// Returns the methods that a block of code executes at an address.
+    fn methods_at(&mut self, blob: &Blob, address: u64) -> Option<Rc<[Rc<ManagedFrame>]>> {
+        if !blob.is_method() {
+            return Some(Rc::default());
+        }
+        if let Some(methods) = self.places.get(&address) {
+            return Some(methods.clone());
+        }
+        let scopes = Scopes {
+            memory: self.memory,
+            offsets: &self.offsets,
+        };
+        let positions = scopes.at(blob, address)?.into_iter();
+        let methods: Option<Rc<[_]>> = positions.map(|position| self.named(position)).collect();
+        let methods = methods?;
+        if self.places.len() == PLACES_MAX {
+            self.places.clear();
+        }
+        self.places.insert(address, methods.clone());
+        Some(methods)
     }
 
     fn named(&mut self, position: Position) -> Option<Rc<ManagedFrame>> {
@@ -213,18 +249,20 @@ impl<'a> HotSpot<'a> {
     }
 
     /// Checks that a caller is in code that HotSpot has made. The entry of a virtual thread takes
-    /// the place of the stub that its frames return to.
-    fn is_made(&mut self, caller: &mut Registers) -> Option<()> {
+    /// the place of the stub that its frames return to: then the caller's frames are in the heap,
+    /// and this returns true.
+    fn is_made(&mut self, caller: &mut Registers) -> Option<bool> {
         let address = caller[RIP]?;
         if address == self.call_stub || self.interpreter.contains(&address.wrapping_sub(1)) {
-            return Some(());
+            return Some(false);
         }
         let blob = self.blob(address.wrapping_sub(1))?;
         if blob.name.contains("ontinuation")
             && let Some(entry) = self.offsets.continuation_return
         {
             caller[RIP] = Some(self.memory.word(entry)?);
+            return Some(true);
         }
-        Some(())
+        Some(false)
     }
 }

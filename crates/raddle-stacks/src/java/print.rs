@@ -104,9 +104,10 @@ impl Section {
     ///
     /// In `Object.wait` the thread has released the monitor. Its state says which of two it waits
     /// for: BLOCKED is a wait for the monitor, and WAITING and TIMED_WAITING are waits for a
-    /// notification, which have no owner. The words don't say that. Version 8 writes *waiting on* in
-    /// both cases. Versions 9 to 11 write *waiting to re-lock in wait()* at the frame that took the
-    /// monitor, in both cases. Later ones write this at the frame of `Object.wait`, of BLOCKED only.
+    /// notification, which have no owner. The words don't say that. Version 8 writes *waiting on*
+    /// in both cases. Versions 9 to 11 write *waiting to re-lock in wait()* at the frame that took
+    /// the monitor, in both cases. Later ones write this at the frame of `Object.wait`, of BLOCKED
+    /// only.
     fn take_note(&mut self, note: &str) {
         let thread = &mut self.thread;
         if let Some(frame) = thread.frames.last_mut()
@@ -134,10 +135,10 @@ impl Section {
             ("waiting on" | "waiting to re-lock in wait()", None) => {
                 self.has_unnamed_release = self.released.is_none();
             }
-            ("locked", Some(monitor)) => {
-                if self.released != Some(monitor.address) && !thread.owns.contains(&monitor) {
-                    thread.owns.push(monitor);
-                }
+            ("locked", Some(monitor))
+                if self.released != Some(monitor.address) && !thread.owns.contains(&monitor) =>
+            {
+                thread.owns.push(monitor);
             }
             _ => {}
         }
@@ -154,8 +155,8 @@ impl Section {
     }
 }
 
-/// `"main" #1 prio=5 os_prio=0 tid=0x00007f70cc017eb0 nid=0x2251a544 waiting on condition`; versions
-/// from 21 on write the id in decimal. `None` if it isn't whole.
+/// `"main" #1 prio=5 os_prio=0 tid=0x00007f70cc017eb0 nid=0x2251a544 waiting on condition`;
+/// versions from 21 on write the id in decimal. `None` if it isn't whole.
 fn header(text: &str) -> Option<JavaThread> {
     let (before, after) = text.rsplit_once(" nid=")?;
     let word = after.split_whitespace().next()?;

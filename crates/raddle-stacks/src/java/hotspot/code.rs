@@ -43,12 +43,19 @@ pub(super) struct Blob {
     pub frame_complete: Option<u64>,
     /// The bytes of its frame, with the return address; 0 if it has none.
     pub frame_bytes: u64,
+    /// Where frames of a method return to that are to be interpreted from now on.
+    handlers: [Option<u64>; 2],
 }
 
 impl Blob {
     /// Returns true for a compiled method, or a wrapper around a native one.
     pub(super) fn is_method(&self) -> bool {
         matches!(self.name.as_str(), "nmethod" | "native nmethod")
+    }
+
+    /// Returns true if the address is that of a handler for a frame that is to be interpreted.
+    pub(super) fn is_handler(&self, address: u64) -> bool {
+        self.handlers.contains(&Some(address))
     }
 
     fn read(memory: &dyn Memory, offsets: &Offsets, start: u64, inside: u64) -> Option<Blob> {
@@ -66,16 +73,22 @@ impl Blob {
         } else {
             complete as i32
         };
-        Some(Blob {
+        let mut blob = Blob {
             start,
             code: place(memory, start, at.code)?,
             name: text(memory, memory.word(field(at.name)?)?)?,
+            handlers: [None; 2],
             frame_complete: u64::try_from(complete).ok(),
             frame_bytes: match words {
                 words if words <= FRAME_WORDS_MAX => words * 8,
                 _ => 0,
             },
-        })
+        };
+        if blob.is_method() {
+            let handler = |handler: Option<Place>| place(memory, start, handler?);
+            blob.handlers = offsets.compiled.handlers.map(handler);
+        }
+        Some(blob)
     }
 }
 
@@ -207,13 +220,6 @@ impl Scopes<'_> {
             Some(outermost) if outermost.method == own.method => inlined,
             _ => vec![own],
         })
-    }
-
-    /// Returns true if the address is that of a handler for a frame that is to be interpreted.
-    pub(super) fn is_handler(&self, blob: &Blob, address: u64) -> bool {
-        let handlers = self.offsets.compiled.handlers.into_iter().flatten();
-        let mut handlers = handlers.filter_map(|handler| place(self.memory, blob.start, handler));
-        handlers.any(|handler| handler == address)
     }
 
     fn inlined(&self, blob: &Blob, address: u64) -> Option<Vec<Position>> {

@@ -126,15 +126,8 @@ fn memory_that_lies_is_read_to_an_end() {
             steps += 1;
             let step = java.step(&frame, &registers, &mut pages);
             found += usize::from(step.is_some());
-            if let Ok(blob) = java.blob(code).ok_or(()) {
-                let scopes = Scopes {
-                    memory: &damaged,
-                    offsets: &java.offsets,
-                };
-                let positions = scopes.at(&blob, code).unwrap_or_default();
-                for position in positions {
-                    let _ = java.named(position);
-                }
+            if let Some(blob) = java.blob(code) {
+                let _ = java.methods_at(&blob, code);
             }
         }
     }
