@@ -7,6 +7,7 @@
 mod lights;
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
 use raddle_inspect::{CarrierRecord, Layout, ThreadFlags, ThreadRecord};
 
@@ -318,15 +319,46 @@ impl<'a> Camera<'a> {
             let runs = python.runs(tid, &mut self.managed);
             placed = place(runs, pointers, &python.by_code(frames));
         }
-        if let Some(java) = self.java {
-            let modules = self.target.modules;
-            let (runs, at) = java.runs(tid, record.switches, frames, modules, &mut self.managed);
-            placed.extend(place(runs, pointers, &at));
-        }
+        placed.extend(self.java(record, frames));
         if placed.is_empty() {
             placed = self.mapped(frames);
         }
         placed
+    }
+
+    /// Returns the Java frames of a thread: those of its memory, with the lines and locks that the
+    /// virtual machine has said if it had the same stack then. Where the memory isn't understood,
+    /// those that the virtual machine has said.
+    fn java(&mut self, record: &ThreadRecord, frames: &[Frame]) -> Vec<ManagedAt> {
+        let (tid, active) = (record.tid, record.switches);
+        let methods: &[_] = match frames {
+            [] => &[],
+            _ => self.unwinder.methods(),
+        };
+        let said = self
+            .java
+            .and_then(|java| java.with_locks(tid, active, methods));
+        let is_lost = |java: &&Java| methods.is_empty() || java.is_of_now(tid, active);
+        if let Some(java) = self.java.filter(|java| said.is_none() && is_lost(java)) {
+            let modules = self.target.modules;
+            let (runs, at) = java.runs(tid, active, frames, modules, &mut self.managed);
+            if !runs.is_empty() {
+                return place(runs, &self.unwinder.pointers()[..frames.len()], &at);
+            }
+        }
+        let found = methods
+            .iter()
+            .map(|(_, method)| ManagedFrame::clone(method));
+        let found = said.unwrap_or_else(|| found.collect());
+        let all = &mut self.managed;
+        let pairs = methods.iter().zip(found);
+        let number = |((position, _), frame): (&(u32, Rc<ManagedFrame>), ManagedFrame)| {
+            Some(ManagedAt {
+                frame: *position,
+                managed: all.number(frame)?,
+            })
+        };
+        pairs.filter_map(number).collect()
     }
 
     /// Returns the frames that the process's perf map names.

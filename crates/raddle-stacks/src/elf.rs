@@ -3,7 +3,10 @@
 
 use std::cell::Cell;
 
-use gimli::{BaseAddresses, EhFrame, EhFrameHdr, EndianSlice, LittleEndian, Pointer};
+use gimli::{
+    BaseAddresses, EhFrame, EhFrameHdr, EhFrameOffset, EndianSlice, FrameDescriptionEntry,
+    LittleEndian, Pointer, UnwindSection,
+};
 
 use crate::memory::Memory;
 
@@ -44,9 +47,39 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 /// The search table, the unwind tables, and where they are.
 pub struct Sections<'a> {
-    pub header: gimli::ParsedEhFrameHdr<Slice<'a>>,
+    header: gimli::ParsedEhFrameHdr<Slice<'a>>,
+    /// The bytes of the search table, at most.
+    header_bytes: usize,
     pub frames: EhFrame<Slice<'a>>,
+    /// The address of `frames`.
+    frames_start: u64,
     pub bases: BaseAddresses,
+}
+
+impl<'a> Sections<'a> {
+    /// Returns the entry of the unwind tables that covers an address. gimli trusts two values of
+    /// the search table, and a debug build panics where these lie: it multiplies the number of rows
+    /// by their size, and subtracts the tables' start from an entry's address. So both are checked
+    /// here.
+    pub fn entry(&self, address: u64) -> Option<FrameDescriptionEntry<Slice<'a>>> {
+        /// Two numbers of two bytes each.
+        const ROW_BYTES_MIN: usize = 4;
+        let table = self.header.table()?;
+        let (rows, _) = table.iter(&self.bases).size_hint();
+        if rows > self.header_bytes / ROW_BYTES_MIN {
+            return None;
+        }
+        let Pointer::Direct(entry) = table.lookup(address, &self.bases).ok()? else {
+            return None;
+        };
+        let offset = usize::try_from(entry.checked_sub(self.frames_start)?).ok()?;
+        let cie = EhFrame::cie_from_offset;
+        let entry = self
+            .frames
+            .fde_from_offset(&self.bases, EhFrameOffset(offset), cie)
+            .ok()?;
+        entry.contains(address).then_some(entry)
+    }
 }
 
 struct ProgramHeader {
@@ -210,12 +243,16 @@ impl Tables {
         let bases = BaseAddresses::default()
             .set_eh_frame_hdr(self.header)
             .set_eh_frame(self.frames);
-        let header = EhFrameHdr::new(from(self.header)?, LittleEndian);
+        let header = from(self.header)?;
+        let header_bytes = header.len();
+        let header = EhFrameHdr::new(header, LittleEndian);
         let mut frames = EhFrame::new(from(self.frames)?, LittleEndian);
         frames.set_address_size(8);
         Some(Sections {
             header: header.parse(&bases, 8).ok()?,
+            header_bytes,
             frames,
+            frames_start: self.frames,
             bases,
         })
     }
@@ -234,7 +271,8 @@ mod tests {
         let here = this_program_has_tables_and_a_build_id as *const () as u64;
         let image = modules.image(modules.at(here).unwrap(), &memory).unwrap();
         let sections = image.tables.as_ref().unwrap().sections().unwrap();
-        assert!(sections.header.table().is_some());
+        assert!(sections.entry(here).is_some());
+        assert!(sections.entry(0).is_none());
         let vdso = modules
             .modules
             .iter()
@@ -251,5 +289,32 @@ mod tests {
         let budget = Cell::new(u64::MAX);
         assert!(Image::read(&memory, zeroes.as_ptr() as u64, &budget).is_none());
         assert!(Image::read(&memory, 0, &budget).is_none());
+    }
+
+    /// A search table of eight-byte numbers, with the unwind tables `FRAMES` behind its row.
+    fn entry_of(rows: u64, entry: u64) -> bool {
+        const HEADER: u64 = 0x1000;
+        const FRAMES: u64 = HEADER + 64;
+        let mut bytes = vec![1, 4, 4, 4]; // version, and absolute eight-byte numbers
+        for word in [FRAMES, rows, 0x5000, entry] {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+        bytes.resize(256, 0);
+        let tables = Tables {
+            bytes,
+            start: HEADER,
+            header: HEADER,
+            frames: FRAMES,
+        };
+        tables.sections().unwrap().entry(0x5000).is_some()
+    }
+
+    #[test]
+    fn search_tables_that_lie_have_no_entries() {
+        for rows in [1, 2, 63, 64, 1 << 60, u64::MAX] {
+            for entry in [0, 0x1000, 0x103f, 0x1040, 0x1041, u64::MAX] {
+                assert!(!entry_of(rows, entry), "{rows} {entry}");
+            }
+        }
     }
 }

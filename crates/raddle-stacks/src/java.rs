@@ -12,12 +12,18 @@
 //! innermost run.
 
 mod attach;
+mod hotspot;
 mod print;
 
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::time::Duration;
 
+use attach::Service;
+pub(crate) use hotspot::HotSpot;
+
 use crate::capture::Target;
+use crate::locks::has_handler;
 use crate::managed::{ManagedFrame, ManagedFrames, Run};
 use crate::modules::Modules;
 use crate::table::Table;
@@ -25,6 +31,9 @@ use crate::unwind::Frame;
 
 /// How long the virtual machine may take to begin its answer, and between its parts.
 const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A note at a stack that may be of another moment than the native one.
+const MAY_HAVE_RUN: &str = "the thread may have run since";
 
 /// The Java threads of a process, and their locks.
 pub struct Java {
@@ -66,19 +75,33 @@ impl Java {
         }
         let mut table = Table::new(target)?;
         let mut before = HashMap::new();
-        let mut has_dispatcher = false;
+        let mut service = Service {
+            handles_quit: has_handler(target, libc::SIGQUIT as u32),
+            ..Service::default()
+        };
         table.for_each(|slot| {
-            // The kernel keeps 15 bytes of a name. Without this thread, SIGQUIT ends the process.
-            has_dispatcher |= slot.record.name_bytes().starts_with(b"Signal Dispatch");
+            // The kernel keeps 15 bytes of a name.
+            let name = slot.record.name_bytes();
+            service.has_dispatcher |= name.starts_with(b"Signal Dispatch");
+            service.has_listener |= name.starts_with(b"Attach Listener");
             if !slot.is_on_cpu {
                 before.insert(slot.record.tid, slot.record.switches);
             }
         });
-        let answer = attach::thread_dump(target.pid, has_dispatcher, PATIENCE);
+        let answer = attach::thread_dump(target.pid, service, PATIENCE);
         Some(answer.map(|text| Java {
             threads: print::threads(&text),
             before,
         }))
+    }
+
+    /// As if the virtual machine had answered with this text.
+    #[cfg(test)]
+    pub(crate) fn of_print(text: &str) -> Java {
+        Java {
+            threads: print::threads(text),
+            before: HashMap::new(),
+        }
     }
 
     /// Returns all Java threads, by their ids: locks that are waited for and owned are in them.
@@ -90,6 +113,31 @@ impl Java {
     /// was asked.
     pub fn is_of_now(&self, tid: u32, switches: u64) -> bool {
         self.before.get(&tid) == Some(&switches)
+    }
+
+    /// Returns what the virtual machine says of these methods of a thread, with lines and locks;
+    /// `None` if it has another stack, or says nothing of the thread.
+    pub(crate) fn with_locks(
+        &self,
+        tid: u32,
+        active: u64,
+        methods: &[(u32, Rc<ManagedFrame>)],
+    ) -> Option<Vec<ManagedFrame>> {
+        let thread = self.threads.get(&tid)?;
+        let is_same = |(said, (_, found)): (&ManagedFrame, &(u32, Rc<ManagedFrame>))| {
+            // The loader's name may come first.
+            let before = said.name.strip_suffix(&found.name);
+            before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
+        };
+        let mut pairs = thread.frames.iter().zip(methods);
+        if thread.frames.len() != methods.len() || !pairs.all(is_same) {
+            return None;
+        }
+        let mut frames = thread.frames.clone();
+        if let Some(first) = frames.first_mut().filter(|_| !self.is_of_now(tid, active)) {
+            first.notes.push(MAY_HAVE_RUN.into());
+        }
+        Some(frames)
     }
 
     /// Returns the Java frames of a thread with these native ones, and the positions of native
@@ -111,7 +159,7 @@ impl Java {
         for (number, frame) in thread.frames.iter().enumerate() {
             let mut frame = frame.clone();
             if number == 0 && !is_of_now {
-                frame.notes.push("the thread may have run since".into());
+                frame.notes.push(MAY_HAVE_RUN.into());
             }
             let before = number.checked_sub(1).and_then(|it| thread.frames.get(it));
             if before.is_none_or(is_called_natively) || is_native(&frame) {

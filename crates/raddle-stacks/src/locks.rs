@@ -2,10 +2,10 @@
 //!
 //! Nouns: an [`Edge`] is one wait: a thread, an [`Object`], and the object's [`Owner`]. A
 //! [`Deadlock`] is a set of edges that can't end. The edges of all sources are one graph: those of
-//! [`edges`] come from the objects of libc in the process's memory; [`add_managed_edges`] adds
-//! those of other runtimes. A further source makes edges with [`ObjectKind::Other`] and adds them
-//! before [`deadlocks`]. Its waits have to hold at one moment between the first and the second
-//! reading; if it can tell that by itself, `switches` is 0.
+//! [`edges`] come from the objects of libc in the process's memory, and those of [`java_edges`]
+//! from a JVM. A further source makes edges with [`ObjectKind::Other`] and adds them before
+//! [`deadlocks`]. Its waits have to hold at one moment between the first and the second reading; if
+//! it can tell that by itself, `switches` is 0.
 //!
 //! Protocol, by which no healthy program is reported:
 //!
@@ -29,9 +29,9 @@ mod watch;
 
 use std::collections::{HashMap, HashSet};
 
-use crate::capture::Target;
-
+pub(crate) use asleep::has_handler;
 pub use asleep::{Wakers, wakers};
+pub use java::java_edges;
 pub use native::edges;
 pub use variables::Variables;
 pub use watch::Watch;
@@ -170,12 +170,6 @@ pub struct Deadlock {
     pub edges: Vec<Edge>,
     /// Threads that are no part of it, and wait for such a part.
     pub behind: Vec<u32>,
-}
-
-/// Adds the waits for locks of other runtimes, if the process has one. It takes part in this: a JVM
-/// stops its threads for a moment to print what they hold.
-pub fn add_managed_edges(target: &Target<'_>, edges: &mut Vec<Edge>) {
-    edges.extend(java::edges(target));
 }
 
 /// All waits of a process at one reading.

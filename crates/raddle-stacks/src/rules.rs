@@ -14,8 +14,7 @@ use std::rc::Rc;
 
 use gimli::{
     CfaRule, EhFrame, Encoding, EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location,
-    Register, RegisterRule, StoreOnHeap, UnwindContext, UnwindExpression, UnwindSection,
-    UnwindTableRow, Value,
+    Register, RegisterRule, StoreOnHeap, UnwindContext, UnwindExpression, UnwindTableRow, Value,
 };
 
 use crate::memory::Memory;
@@ -117,10 +116,8 @@ impl Row {
     fn find(address: u64, modules: &Modules, memory: &dyn Memory) -> Option<Row> {
         let image = modules.image(modules.at(address)?, memory)?;
         let sections = image.tables.as_ref()?.sections()?;
-        let table = sections.header.table()?;
         let (frames, bases) = (&sections.frames, &sections.bases);
-        let parse = EhFrame::<Slice<'_>>::cie_from_offset;
-        let entry = table.fde_for_address(frames, bases, address, parse).ok()?;
+        let entry = sections.entry(address)?;
         let mut context = UnwindContext::<usize, StoreOnHeap>::new_in();
         let row = entry
             .unwind_info_for_address(frames, bases, &mut context, address)

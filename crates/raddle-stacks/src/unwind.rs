@@ -6,13 +6,18 @@
 //! stack that an executed call can have left there. All frames found through a guess are marked.
 
 use std::collections::HashMap;
+use std::rc::Rc;
 
+use crate::java::HotSpot;
+use crate::managed::ManagedFrame;
 use crate::memory::{Memory, Pages};
 use crate::modules::Modules;
 use crate::rules::{RBP, RIP, RSP, Registers, Rules};
 
 /// The most frames of one stack.
 pub const FRAMES_MAX: usize = 1024;
+/// The most Java methods of one stack.
+const METHODS_MAX: usize = 1 << 14;
 /// How far a guess looks, in bytes.
 const GUESS: u64 = 4096;
 /// The most guesses of one stack: a stack of rubbish must not take long.
@@ -62,6 +67,9 @@ pub(crate) struct Unwinder<'a> {
     calls: HashMap<u64, bool>,
     /// The stack pointers of the frames that were found last.
     pointers: Vec<u64>,
+    java: Option<HotSpot<'a>>,
+    /// The Java methods of the frames that were found last, with the frames' positions.
+    methods: Vec<(u32, Rc<ManagedFrame>)>,
 }
 
 impl<'a> Unwinder<'a> {
@@ -72,7 +80,15 @@ impl<'a> Unwinder<'a> {
             rules: Rules::default(),
             calls: HashMap::new(),
             pointers: Vec::new(),
+            java: HotSpot::find(memory, modules),
+            methods: Vec::new(),
         }
+    }
+
+    /// Returns the Java methods of the frames that [`Unwinder::frames`] found last, from the inside
+    /// out, with the positions of the frames that execute them.
+    pub(crate) fn methods(&self) -> &[(u32, Rc<ManagedFrame>)] {
+        &self.methods
     }
 
     /// Returns the stack pointer of each frame that [`Unwinder::frames`] found last: what a frame
@@ -91,6 +107,7 @@ impl<'a> Unwinder<'a> {
         let mut registers = registers;
         let mut guesses = 0;
         self.pointers.clear();
+        self.methods.clear();
         let Some(address) = registers[RIP] else {
             return (frames, End::Lost);
         };
@@ -116,6 +133,7 @@ impl<'a> Unwinder<'a> {
                 self.goes_on(&registers, next, is_interrupted)
                     || is_leaf && self.goes_on_beside(&registers, next)
             });
+            let known = known.or_else(|| self.java_caller(frames.len(), &frame, &registers, pages));
             let (next, is_guess) = match known {
                 Some(next) => (next, false),
                 None if guesses == GUESSES_MAX => return (frames, End::Lost),
@@ -171,6 +189,30 @@ impl<'a> Unwinder<'a> {
         let is_same = next[RSP].is_some() && next[RSP] == registers[RSP];
         let is_elsewhere = next[RIP] != registers[RIP];
         is_same && is_elsewhere && next[RIP].is_some_and(|at| self.modules.is_code(at))
+    }
+
+    /// Returns the caller's registers of the newest of so many frames, if that is in code that
+    /// HotSpot has made; and notes its methods.
+    fn java_caller(
+        &mut self,
+        count: usize,
+        frame: &Frame,
+        registers: &Registers,
+        pages: &mut Pages<'_>,
+    ) -> Option<Registers> {
+        if self.modules.has_file(frame.inside()) {
+            return None;
+        }
+        let step = self.java.as_mut()?.step(frame, registers, pages)?;
+        if !self.goes_on(registers, &step.caller, false) {
+            return None;
+        }
+        let position = count as u32 - 1;
+        let room = METHODS_MAX.saturating_sub(self.methods.len());
+        let methods = step.methods.iter().take(room);
+        let methods = methods.map(|method| (position, method.clone()));
+        self.methods.extend(methods);
+        Some(step.caller)
     }
 
     /// Returns true if these can be the caller's registers: in code, and further up on the same

@@ -311,8 +311,12 @@ fn check_java(line: &[OsString]) -> Result<()> {
     for note in ["- locked <", "- waiting to lock <", "- parking to wait for"] {
         ensure!(text.contains(note), "{note} is missing: {text}");
     }
-    let none = String::from_utf8(dump(&running, &["--no-attach"])?.stdout)?;
-    ensure!(!none.contains("java Managed"), "{none}");
+    let read = String::from_utf8(dump(&running, &["--no-attach", "--no-group"])?.stdout)?;
+    ensure!(
+        read.contains("java Managed.ownMonitor  Managed.java:"),
+        "{read}"
+    );
+    ensure!(!read.contains("- locked <"), "{read}");
     let folder = fs::read_link(format!("/proc/{}/cwd", running.pid()))?;
     let trigger = folder.join(format!(".attach_pid{}", running.pid()));
     ensure!(!trigger.exists(), "{trigger:?} is left behind");

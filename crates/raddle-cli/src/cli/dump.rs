@@ -26,7 +26,7 @@ pub(crate) struct StackArguments {
     #[arg(long, conflicts_with = "no_stacks")]
     pub all_frames: bool,
 
-    /// Asks no Java virtual machine for the Java frames: asking makes a safepoint
+    /// Asks no Java virtual machine for its locks: asking makes a safepoint
     #[arg(long, conflicts_with = "no_stacks")]
     pub no_attach: bool,
 

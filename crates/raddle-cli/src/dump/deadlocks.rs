@@ -13,7 +13,7 @@ use raddle_stacks::locks::{Deadlock, Edge, Waits, Why, confirmed, deadlocks};
 
 use super::filter::Filter;
 use super::lines::{count, quoted, seconds};
-use super::stacks::{NONSENSE, Sources, Subject, Taken, doing};
+use super::stacks::{NONSENSE, OldWaits, Subject, Taken, doing};
 use super::{Facts, Shown, document, groups, sitting, understand, waits};
 use crate::cli::DumpArguments;
 use crate::failure::say;
@@ -32,8 +32,9 @@ pub(crate) struct Findings {
 }
 
 /// Reads a process twice. `None` if its tables make no sense.
-pub(crate) fn find(subject: &Subject) -> Result<Option<Findings>> {
-    let Some((taken, first)) = subject.take(&Filter::default(), Sources::All, false)? else {
+pub(crate) fn find(subject: &Subject, may_attach: bool) -> Result<Option<Findings>> {
+    let read = || subject.take(&Filter::default(), OldWaits::Kept, may_attach);
+    let Some((taken, first)) = read()? else {
         return Ok(None);
     };
     if deadlocks(&first).is_empty() {
@@ -43,18 +44,18 @@ pub(crate) fn find(subject: &Subject) -> Result<Option<Findings>> {
         }));
     }
     std::thread::sleep(PAUSE);
-    Ok(subject
-        .take(&Filter::default(), Sources::All, false)?
-        .map(|(taken, second)| Findings {
-            taken,
-            deadlocks: confirmed(&first, &second),
-        }))
+    Ok(read()?.map(|(taken, second)| Findings {
+        taken,
+        deadlocks: confirmed(&first, &second),
+    }))
 }
 
 pub(super) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     let pid = arguments.pid.unwrap_or_default();
     let read = match Subject::open(pid)? {
-        Ok(subject) => find(&subject)?.ok_or_else(|| NONSENSE.to_owned()),
+        Ok(subject) => {
+            find(&subject, !arguments.stacks.no_attach)?.ok_or_else(|| NONSENSE.to_owned())
+        }
         Err(missing) => Err(missing),
     };
     let findings = match read {
@@ -99,6 +100,9 @@ impl Findings {
             serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
             writeln!(out)?;
         } else {
+            if let Some(missing) = &self.taken.java_missing {
+                say(missing);
+            }
             self.write(pid, &how, &mut out)?;
         }
         out.flush()?;

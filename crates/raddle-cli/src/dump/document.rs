@@ -49,7 +49,7 @@ pub(super) struct Document {
     /// Which names are missing for a reason that isn't the program's, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     names_missing: Option<String>,
-    /// Why there are no Java frames, if there is a virtual machine that was asked.
+    /// Why there are no Java locks or frames, if there is a virtual machine that was asked.
     #[serde(skip_serializing_if = "Option::is_none")]
     java_missing: Option<String>,
     /// Threads that keep a carrier in the kernel now.

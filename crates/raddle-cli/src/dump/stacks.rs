@@ -9,8 +9,8 @@ use anyhow::Result;
 use raddle_inspect::{Layout, Request, RequestKind, Snapshot, ThreadFlags};
 use raddle_stacks::locks::{self, Edge, Owner, Variables, Waits};
 use raddle_stacks::{
-    Captured, Frame, Java, Kind, ManagedFrame, Modules, Named, ProcessMemory, Refusal, Stack,
-    Stacks, Symbols, Target, capture_with,
+    Captured, Frame, Java, Kind, Language, ManagedFrame, Modules, Named, ProcessMemory, Refusal,
+    Stack, Stacks, Symbols, Target, capture_with,
 };
 
 use super::connect;
@@ -33,7 +33,7 @@ pub(super) struct Taken {
     pub variables: HashMap<u64, String>,
     /// The number of light threads of the process.
     pub lights: u64,
-    /// Why there are no Java frames, if there is a Java virtual machine that was asked for them.
+    /// Why there are no Java locks or frames, if there is a virtual machine that was asked.
     pub java_missing: Option<String>,
 }
 
@@ -67,13 +67,13 @@ impl Taken {
     }
 }
 
-/// Which locks are read.
+/// What is made of waits that may have ended since the other runtime named them.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Sources {
-    /// Those in memory: the process does nothing for it.
-    Native,
-    /// Those of other runtimes, too.
-    All,
+pub(super) enum OldWaits {
+    /// They are left out.
+    LeftOut,
+    /// They are kept: a second reading confirms them.
+    Kept,
 }
 
 /// A process that can be read from outside.
@@ -161,7 +161,7 @@ impl Subject {
     pub(super) fn take(
         &self,
         filter: &Filter,
-        sources: Sources,
+        old_waits: OldWaits,
         may_attach: bool,
     ) -> Result<Option<(Taken, Waits)>> {
         let snapshot = self.snapshot()?;
@@ -169,25 +169,34 @@ impl Subject {
             let (java, java_missing) = match may_attach.then(|| Java::ask(target)).flatten() {
                 None => (None, None),
                 Some(Ok(java)) => (Some(java), None),
-                Some(Err(reason)) => {
-                    let missing = format!("no Java frames of process {}: {reason}", self.pid);
-                    (None, Some(missing))
-                }
+                Some(Err(reason)) => (None, Some(reason)),
             };
             let stacks = capture_with(target, &|record| filter.may_pick(record), java.as_ref())?;
             let mut symbols = Symbols::new(&self.memory, &self.modules);
             let mut edges = locks::edges(target, &stacks, &mut symbols);
             let is_asleep =
                 filter.is_open() && locks::wakers(target, &stacks, &edges).leave_asleep(&edges);
-            if sources == Sources::All {
-                locks::add_managed_edges(target, &mut edges);
-            }
             let count = |it: &Captured| (it.record.tid, it.record.switches);
+            let switches: HashMap<u32, u64> = stacks.green().map(count).collect();
+            if let Some(java) = &java {
+                let is_of_now = |tid: u32| {
+                    let active = switches.get(&tid);
+                    active.is_some_and(|&active| java.is_of_now(tid, active))
+                };
+                let is_kept = |edge: &Edge| old_waits == OldWaits::Kept || is_of_now(edge.waiter);
+                edges.extend(locks::java_edges(java).into_iter().filter(is_kept));
+            }
             let waits = Waits {
-                switches: stacks.green().map(count).collect(),
+                switches,
                 edges,
                 is_asleep,
             };
+            let is_java = |frame: &ManagedFrame| frame.language == Language::Java;
+            let has_frames = stacks.managed.iter().any(is_java);
+            let java_missing = java_missing.map(|reason| {
+                let what = if has_frames { "locks" } else { "frames" };
+                format!("no Java {what} of process {}: {reason}", self.pid)
+            });
             let taken = Taken {
                 java_missing,
                 ..named(
@@ -213,7 +222,7 @@ pub(super) const NONSENSE: &str =
 pub(super) fn take(pid: u32, filter: &Filter, may_attach: bool) -> Result<Result<Taken, String>> {
     let process = Process::find(pid)?;
     let read = match Subject::open(pid)? {
-        Ok(subject) => subject.take(filter, Sources::Native, may_attach)?,
+        Ok(subject) => subject.take(filter, OldWaits::LeftOut, may_attach)?,
         Err(missing) => {
             process.check_program()?;
             return Ok(Err(missing));

@@ -244,7 +244,7 @@ impl Watched {
         let Some(subject) = Subject::of_watched(pid)? else {
             return Ok(None);
         };
-        let Some(mut findings) = find(&subject)? else {
+        let Some(mut findings) = find(&subject, true)? else {
             return Ok(None);
         };
         let key = |deadlock: &Deadlock| {

@@ -6,7 +6,7 @@
 
 use std::ffi::CString;
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
@@ -19,6 +19,19 @@ const SOCKET_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a whole answer may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
+const STOPPED: &str = "it is stopped (by SIGSTOP or a debugger)";
+
+/// What the process's tables say of the service.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Service {
+    /// The program has a handler for SIGQUIT.
+    pub handles_quit: bool,
+    /// There is the thread that acts on the signal. Without it, SIGQUIT ends the process.
+    pub has_dispatcher: bool,
+    /// There is the thread that listens on the socket: SIGQUIT would make it print all stacks.
+    pub has_listener: bool,
+}
+
 /// What the kernel says of the process.
 struct Process {
     pid: u32,
@@ -27,22 +40,45 @@ struct Process {
     user: u32,
     group: u32,
     handles_quit: bool,
+    is_stopped: bool,
+}
+
+/// Why there is no connection.
+enum Missing {
+    /// There is no socket, or one on which nothing listens any more.
+    Listener { is_left_behind: bool },
+    /// For good.
+    All(String),
 }
 
 /// Asks for the stacks and locks of all Java threads.
 pub(super) fn thread_dump(
     pid: u32,
-    has_dispatcher: bool,
+    service: Service,
     patience: Duration,
 ) -> Result<String, String> {
-    let process = Process::of(pid).ok_or("the process has ended")?;
-    let socket = format!("/proc/{pid}/root/tmp/.java_pid{}", process.own_pid);
-    if !process.owns_socket(&socket) {
-        process.may_be_signalled(has_dispatcher)?;
-        process.make_socket(&socket)?;
+    let process = Process::of(pid).ok_or("it has ended")?;
+    if process.is_stopped {
+        return Err(STOPPED.into());
     }
-    let mut stream = process.connect(&socket, patience)?;
-    ask(&mut stream, &["threaddump", "-l", "", ""])
+    let socket = format!("/proc/{pid}/root/tmp/.java_pid{}", process.own_pid);
+    let mut stream = match process.connect(&socket, patience) {
+        Ok(stream) => stream,
+        Err(Missing::All(reason)) => return Err(reason),
+        Err(Missing::Listener { is_left_behind }) => {
+            if is_left_behind && service.has_listener {
+                return Err("another file is in the place of its attach socket".into());
+            }
+            process.may_be_signalled(service)?;
+            process.start_service(&socket, patience)?
+        }
+    };
+    let text = ask(&mut stream, &["threaddump", "-l", "", ""])?;
+    if text.contains("\nJNI global ref") {
+        Ok(text)
+    } else {
+        Err("its answer has no end: it has ended meanwhile".into())
+    }
 }
 
 impl Process {
@@ -61,23 +97,18 @@ impl Process {
             user: effective("Uid:")?,
             group: effective("Gid:")?,
             handles_quit: caught & 1 << (libc::SIGQUIT - 1) != 0,
+            is_stopped: matches!(*words("State:")?.first()?, "T" | "t"),
         })
     }
 
-    /// Returns true if this is the process's socket: a name in a folder that all may write to.
-    fn owns_socket(&self, socket: &str) -> bool {
-        let facts = fs::symlink_metadata(socket);
-        facts.is_ok_and(|it| it.file_type().is_socket() && it.uid() == self.user)
-    }
-
     /// Refuses if SIGQUIT would do anything but begin the service.
-    fn may_be_signalled(&self, has_dispatcher: bool) -> Result<(), String> {
+    fn may_be_signalled(&self, service: Service) -> Result<(), String> {
         let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         let mut words = line.split(|&byte| byte == 0);
         if words.any(|word| word == b"-XX:+DisableAttachMechanism") {
             return Err("its attach service is switched off".into());
         }
-        if !self.handles_quit || !has_dispatcher {
+        if !self.handles_quit || !service.handles_quit || !service.has_dispatcher {
             let reason = "it doesn't handle SIGQUIT (-Xrs, or it has just begun)";
             return Err(reason.into());
         }
@@ -85,9 +116,9 @@ impl Process {
     }
 
     /// Makes the virtual machine begin its service, as `jcmd` does.
-    fn make_socket(&self, socket: &str) -> Result<(), String> {
+    fn start_service(&self, socket: &str, patience: Duration) -> Result<UnixStream, String> {
         let name = format!(".attach_pid{}", self.own_pid);
-        let trigger = Trigger::new(&format!("/proc/{}/cwd", self.pid), &name, self)
+        let _trigger = Trigger::new(&format!("/proc/{}/cwd", self.pid), &name, self)
             .or_else(|| Trigger::new(&format!("/proc/{}/root/tmp", self.pid), &name, self))
             .ok_or("no file can be made in its working folder, nor in its /tmp")?;
         // SAFETY: a plain call; the process was found to be a virtual machine that handles this.
@@ -97,21 +128,42 @@ impl Process {
         }
         let started = Instant::now();
         while started.elapsed() < SOCKET_PATIENCE {
-            if self.owns_socket(socket) {
-                drop(trigger);
-                return Ok(());
+            match self.connect(socket, patience) {
+                Ok(stream) => return Ok(stream),
+                Err(Missing::All(reason)) => return Err(reason),
+                Err(Missing::Listener { .. }) => std::thread::sleep(Duration::from_millis(5)),
             }
-            std::thread::sleep(Duration::from_millis(5));
+        }
+        if Process::of(self.pid).is_some_and(|it| it.is_stopped) {
+            return Err(STOPPED.into());
         }
         Err(format!("it made no socket within {SOCKET_PATIENCE:?}"))
     }
 
-    fn connect(&self, socket: &str, patience: Duration) -> Result<UnixStream, String> {
-        let failed = |error| format!("its attach socket doesn't answer ({error})");
-        let stream = UnixStream::connect(socket).map_err(failed)?;
+    /// Connects to the socket, if it is the process's: all users may write to its folder.
+    fn connect(&self, socket: &str, patience: Duration) -> Result<UnixStream, Missing> {
+        let failed = |error| Missing::All(format!("its attach socket doesn't answer ({error})"));
+        let Ok(facts) = fs::symlink_metadata(socket) else {
+            return Err(Missing::Listener {
+                is_left_behind: false,
+            });
+        };
+        if !facts.file_type().is_socket() || facts.uid() != self.user {
+            let reason = "another file is in the place of its attach socket";
+            return Err(Missing::All(reason.into()));
+        }
+        let stream = match UnixStream::connect(socket) {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
+                return Err(Missing::Listener {
+                    is_left_behind: true,
+                });
+            }
+            stream => stream.map_err(failed)?,
+        };
         let of_peer = peer(&stream).map_err(failed)?;
         if of_peer != self.pid {
-            return Err("its attach socket is another process's".into());
+            let reason = "its attach socket is another process's";
+            return Err(Missing::All(reason.into()));
         }
         stream.set_read_timeout(Some(patience)).map_err(failed)?;
         stream.set_write_timeout(Some(patience)).map_err(failed)?;
@@ -196,7 +248,10 @@ fn open_folder(path: &str, flags: libc::c_int) -> Option<File> {
 
 /// Sends a command with three arguments, and reads the answer.
 fn ask(stream: &mut UnixStream, words: &[&str; 4]) -> Result<String, String> {
-    let failed = |error| format!("it doesn't answer ({error})");
+    let failed = |error: std::io::Error| match error.kind() {
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => "it doesn't answer in time".to_owned(),
+        _ => format!("it doesn't answer ({error})"),
+    };
     let mut request = b"1\0".to_vec();
     for word in words {
         request.extend_from_slice(word.as_bytes());
@@ -216,6 +271,7 @@ fn ask(stream: &mut UnixStream, words: &[&str; 4]) -> Result<String, String> {
     }
     match answer.strip_prefix(b"0\n") {
         Some(text) => Ok(String::from_utf8_lossy(text).into_owned()),
+        None if answer.is_empty() => Err("it has ended without an answer".into()),
         None => Err("it refuses to answer".into()),
     }
 }
@@ -230,7 +286,12 @@ mod tests {
             .arg("60")
             .spawn()
             .unwrap();
-        let answer = thread_dump(child.id(), true, Duration::from_millis(100));
+        let service = Service {
+            handles_quit: true,
+            has_dispatcher: true,
+            has_listener: false,
+        };
+        let answer = thread_dump(child.id(), service, Duration::from_millis(100));
         assert!(answer.unwrap_err().contains("SIGQUIT"));
         assert_eq!(child.try_wait().unwrap(), None);
         child.kill().unwrap();
@@ -247,18 +308,61 @@ mod tests {
         assert!(started.elapsed() < Duration::from_secs(5));
     }
 
+    fn reason(missing: Missing) -> String {
+        match missing {
+            Missing::Listener { is_left_behind } => format!("left behind: {is_left_behind}"),
+            Missing::All(reason) => reason,
+        }
+    }
+
     #[test]
     fn a_socket_of_another_process_is_not_asked() {
         let own = Process::of(std::process::id()).unwrap();
         let (ours, _theirs) = UnixStream::pair().unwrap();
         assert_eq!(peer(&ours).unwrap(), own.pid);
         let path = std::env::temp_dir().join(format!("raddle-attach-{}", own.pid));
-        let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
         let socket = path.to_str().unwrap();
-        assert!(own.owns_socket(socket));
-        let other = Process { pid: 1, ..own };
-        let refused = other.connect(socket, Duration::from_millis(50));
-        assert!(refused.unwrap_err().contains("another process"));
-        std::fs::remove_file(&path).unwrap();
+        let connect = |process: Process| process.connect(socket, Duration::from_millis(50));
+        let of_user = |user| Process {
+            user,
+            ..Process::of(own.pid).unwrap()
+        };
+        assert!(connect(of_user(own.user)).is_ok());
+        let other = Process {
+            pid: 1,
+            ..of_user(own.user)
+        };
+        assert!(reason(connect(other).unwrap_err()).contains("another process"));
+        let refused = connect(of_user(own.user + 1));
+        assert!(reason(refused.unwrap_err()).contains("another file"));
+        // The path stays when the listener ends.
+        drop(listener);
+        let refused = connect(of_user(own.user));
+        assert_eq!(reason(refused.unwrap_err()), "left behind: true");
+        fs::remove_file(&path).unwrap();
+        fs::write(&path, "").unwrap();
+        let refused = connect(of_user(own.user));
+        assert!(reason(refused.unwrap_err()).contains("another file"));
+        fs::remove_file(&path).unwrap();
+        let refused = connect(own);
+        assert_eq!(reason(refused.unwrap_err()), "left behind: false");
+    }
+
+    /// Answers one connection with these bytes, as a virtual machine that ends behind them.
+    fn answered(bytes: &[u8]) -> Result<String, String> {
+        let (mut ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all(bytes).unwrap();
+        theirs.shutdown(std::net::Shutdown::Write).unwrap();
+        ask(&mut ours, &["threaddump", "-l", "", ""])
+    }
+
+    #[test]
+    fn an_answer_has_a_status() {
+        assert_eq!(answered(b"0\ntext").unwrap(), "text");
+        assert!(answered(b"").unwrap_err().contains("ended"));
+        for refusal in [&b"1\nno"[..], b"0", b"rubbish"] {
+            assert!(answered(refusal).unwrap_err().contains("refuses"));
+        }
     }
 }

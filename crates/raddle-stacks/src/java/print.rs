@@ -12,20 +12,75 @@ const THREADS_MAX: usize = 1 << 20;
 const FRAMES_MAX: usize = 2048;
 const NOTES_MAX: usize = 64;
 
+/// The most lines of a thread's name.
+const NAME_LINES_MAX: usize = 16;
+
 /// Returns the threads of the text, by their ids.
 pub(super) fn threads(text: &str) -> HashMap<u32, JavaThread> {
-    let mut threads = HashMap::new();
-    let mut current: Option<JavaThread> = None;
-    let mut are_owned = false;
+    let mut reader = Reader::default();
     for line in text.lines() {
+        reader.take(line);
+    }
+    reader.keep();
+    reader.threads
+}
+
+#[derive(Default)]
+struct Reader {
+    threads: HashMap<u32, JavaThread>,
+    current: Option<Section>,
+    /// The lines of a header that has begun and not ended: a name may have line feeds.
+    header: Vec<String>,
+}
+
+/// What the text says of one thread.
+#[derive(Default)]
+struct Section {
+    thread: JavaThread,
+    /// Frames of the carrier, if those of a mounted virtual thread follow.
+    carrier: Vec<ManagedFrame>,
+    /// The monitor that `Object.wait` has released, though outer frames have it as locked.
+    released: Option<u64>,
+    /// `Object.wait` has released a monitor that isn't named.
+    has_unnamed_release: bool,
+    /// The synchronizers follow that the thread owns.
+    has_synchronizers: bool,
+}
+
+impl Reader {
+    fn take(&mut self, line: &str) {
         if line.starts_with('"') {
-            keep(&mut threads, current.take());
-            current = header(line);
-            are_owned = false;
-            continue;
+            self.keep();
+            self.header.clear();
         }
-        let Some(thread) = &mut current else { continue };
-        let line = line.trim();
+        if line.starts_with('"') || !self.header.is_empty() {
+            self.header.push(line.to_owned());
+            self.current = header(&self.header.join("\n")).map(|thread| Section {
+                thread,
+                ..Section::default()
+            });
+            if self.current.is_some() || self.header.len() == NAME_LINES_MAX {
+                self.header.clear();
+            }
+        } else if let Some(section) = &mut self.current {
+            section.take(line.trim());
+        }
+    }
+
+    /// Keeps the thread that was read last.
+    fn keep(&mut self) {
+        if let Some(section) = self.current.take()
+            && self.threads.len() < THREADS_MAX
+        {
+            let thread = section.end();
+            self.threads.insert(thread.tid, thread);
+        }
+    }
+}
+
+impl Section {
+    fn take(&mut self, line: &str) {
+        let thread = &mut self.thread;
         if let Some(frame) = line.strip_prefix("at ") {
             if thread.frames.len() < FRAMES_MAX {
                 thread.frames.extend(frame_of(frame));
@@ -33,35 +88,86 @@ pub(super) fn threads(text: &str) -> HashMap<u32, JavaThread> {
         } else if let Some(state) = line.strip_prefix("java.lang.Thread.State: ") {
             thread.state = Some(state.to_owned());
         } else if line == "Locked ownable synchronizers:" {
-            are_owned = true;
+            self.has_synchronizers = true;
+        } else if line.starts_with("Mounted virtual thread #") {
+            self.carrier = std::mem::take(&mut thread.frames);
         } else if let Some(note) = line.strip_prefix("- ") {
-            if are_owned {
+            if self.has_synchronizers {
                 thread.owns.extend(lock(note, false));
             } else {
-                take_note(thread, note);
+                self.take_note(note);
             }
         }
     }
-    keep(&mut threads, current);
-    threads
-}
 
-fn keep(threads: &mut HashMap<u32, JavaThread>, thread: Option<JavaThread>) {
-    if let Some(thread) = thread.filter(|_| threads.len() < THREADS_MAX) {
-        threads.insert(thread.tid, thread);
+    /// A line below a frame.
+    ///
+    /// In `Object.wait` the thread has released the monitor. Its state says which of two it waits
+    /// for: BLOCKED is a wait for the monitor, and WAITING and TIMED_WAITING are waits for a
+    /// notification, which have no owner. The words don't say that. Version 8 writes *waiting on*
+    /// in both cases. Versions 9 to 11 write *waiting to re-lock in wait()* at the frame that took
+    /// the monitor, in both cases. Later ones write this at the frame of `Object.wait`, of BLOCKED
+    /// only.
+    fn take_note(&mut self, note: &str) {
+        let thread = &mut self.thread;
+        if let Some(frame) = thread.frames.last_mut()
+            && frame.notes.len() < NOTES_MAX
+        {
+            frame.notes.push(note.to_owned());
+        }
+        let Some((what, _)) = note.split_once('<') else {
+            return;
+        };
+        let found = lock(note, what.trim() != "parking to wait for");
+        match (what.trim(), found) {
+            ("waiting to lock" | "parking to wait for", found) => thread.waits_for = found,
+            ("waiting on" | "waiting to re-lock in wait()", Some(monitor)) => {
+                self.has_unnamed_release = false;
+                self.released = Some(monitor.address);
+                thread.owns.retain(|it| it.address != monitor.address);
+                let is_blocked = |state: &String| state.starts_with("BLOCKED");
+                thread.waits_for = thread
+                    .state
+                    .as_ref()
+                    .is_some_and(is_blocked)
+                    .then_some(monitor);
+            }
+            ("waiting on" | "waiting to re-lock in wait()", None) => {
+                self.has_unnamed_release = self.released.is_none();
+            }
+            ("locked", Some(monitor))
+                if self.released != Some(monitor.address) && !thread.owns.contains(&monitor) =>
+            {
+                thread.owns.push(monitor);
+            }
+            _ => {}
+        }
+    }
+
+    fn end(self) -> JavaThread {
+        let mut thread = self.thread;
+        thread.frames.extend(self.carrier);
+        if self.has_unnamed_release {
+            // One of them isn't owned, and nothing says which.
+            thread.owns.retain(|lock| !lock.is_monitor);
+        }
+        thread
     }
 }
 
-/// `"main" #1 prio=5 os_prio=0 tid=0x00007f70cc017eb0 nid=0x2251a544 waiting on condition`; newer
-/// versions write the id in decimal.
-fn header(line: &str) -> Option<JavaThread> {
-    let (before, after) = line.rsplit_once(" nid=")?;
+/// `"main" #1 prio=5 os_prio=0 tid=0x00007f70cc017eb0 nid=0x2251a544 waiting on condition`;
+/// versions from 21 on write the id in decimal. `None` if it isn't whole.
+fn header(text: &str) -> Option<JavaThread> {
+    let (before, after) = text.rsplit_once(" nid=")?;
     let word = after.split_whitespace().next()?;
     let tid = match word.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16).ok()?,
         None => word.parse().ok()?,
     };
-    let end = before.rfind('"').filter(|&end| end > 0)?;
+    // Otherwise this is inside of a name.
+    let end = before
+        .rfind('"')
+        .filter(|&end| end > 0 && !after.contains('"'))?;
     Some(JavaThread {
         tid,
         name: before[1..end].to_owned(),
@@ -84,42 +190,6 @@ fn frame_of(text: &str) -> Option<ManagedFrame> {
         line,
         notes: Vec::new(),
     })
-}
-
-/// A line below a frame.
-fn take_note(thread: &mut JavaThread, note: &str) {
-    if let Some(frame) = thread.frames.last_mut()
-        && frame.notes.len() < NOTES_MAX
-    {
-        frame.notes.push(note.to_owned());
-    }
-    let Some((what, _)) = note.split_once('<') else {
-        return;
-    };
-    match what.trim() {
-        "waiting to lock" => thread.waits_for = lock(note, true),
-        // A wait gives the monitor back, though the frame that has taken it follows; behind the
-        // wait, it is taken again.
-        "waiting on" => thread.waits_for = None,
-        "waiting to re-lock in wait()" => thread.waits_for = lock(note, true),
-        "parking to wait for" => thread.waits_for = lock(note, false),
-        "locked" => {
-            let is_given_back = || {
-                let mut notes = thread.frames.iter().flat_map(|frame| &frame.notes);
-                notes.any(|other| other.starts_with("waiting ") && same(other, note))
-            };
-            if !is_given_back() {
-                let new = lock(note, true).filter(|lock| !thread.owns.contains(lock));
-                thread.owns.extend(new);
-            }
-        }
-        _ => {}
-    }
-}
-
-fn same(left: &str, right: &str) -> bool {
-    let address = |note| lock(note, true).map(|lock| lock.address);
-    address(left).is_some() && address(left) == address(right)
 }
 
 /// `locked <0x000000069dc00a58> (a java.lang.Object)`
@@ -212,6 +282,86 @@ JNI global refs: 6, weak refs: 0
         let owns: Vec<_> = threads[&32].owns.iter().map(|it| it.address).collect();
         assert_eq!(owns, [0x31]);
         assert_eq!(threads[&32].waits_for, None);
+    }
+
+    fn in_wait(state: &str, innermost: &str, outer: &str) -> JavaThread {
+        let text = format!(
+            "\"w\" #1 tid=0x1 nid=7 in Object.wait()\n   java.lang.Thread.State: {state}\n\
+             \tat java.lang.Object.wait(Native Method)\n\t- {innermost}\n\tat W.w(W.java:7)\n\
+             \t- {outer}\n\t- locked <0x31> (a A)\n"
+        );
+        threads(&text).remove(&7).unwrap()
+    }
+
+    /// What versions 8, 11, and 12 to 25 write of the same two threads.
+    #[test]
+    fn the_state_says_whether_a_monitor_is_taken_back() {
+        let (on, again) = (
+            "waiting on <0x30> (a A)",
+            "waiting to re-lock in wait() <0x30> (a A)",
+        );
+        let locked = "locked <0x30> (a A)";
+        for state in [
+            "WAITING (on object monitor)",
+            "TIMED_WAITING (on object monitor)",
+        ] {
+            for (innermost, outer) in [(on, locked), (on, again)] {
+                let thread = in_wait(state, innermost, outer);
+                assert_eq!(thread.waits_for, None, "{innermost}, {outer}");
+                assert_eq!(thread.owns.len(), 1, "{innermost}, {outer}");
+            }
+        }
+        for (innermost, outer) in [(on, locked), (on, again), (again, locked)] {
+            let thread = in_wait("BLOCKED (on object monitor)", innermost, outer);
+            let wanted = thread.waits_for.map(|lock| lock.address);
+            assert_eq!(wanted, Some(0x30), "{innermost}, {outer}");
+            assert_eq!(thread.owns[0].address, 0x31);
+        }
+    }
+
+    #[test]
+    fn a_wait_for_an_unnamed_monitor_leaves_no_monitor_owned() {
+        let unnamed = "waiting on <no object reference available>";
+        let state = "WAITING (on object monitor)";
+        let thread = in_wait(state, unnamed, "locked <0x30> (a A)");
+        assert_eq!((thread.waits_for, thread.owns), (None, vec![]));
+    }
+
+    #[test]
+    fn names_with_line_feeds_and_quotes_are_whole() {
+        let text = "\
+\"a\n\tat Not.a(Frame.java:1)\n\"b\" nid=9 \"ö\" #3 prio=5 tid=0x1 nid=0x20 runnable [0x1]
+\tat A.run(A.java:3)
+
+Found one Java-level deadlock:
+\"x\" nid=5 y\":
+  waiting to lock monitor 0x7f (object 0x30, a A),
+\tat A.run(A.java:3)
+";
+        let threads = threads(text);
+        let facts: Vec<_> = threads
+            .values()
+            .map(|it| (it.tid, it.frames.len()))
+            .collect();
+        assert_eq!(facts, [(0x20, 1)]);
+        assert_eq!(threads[&0x20].name, "b\" nid=9 \"ö");
+    }
+
+    #[test]
+    fn a_mounted_virtual_thread_is_inside_of_its_carrier() {
+        let text = "\
+\"carrier\" #1 tid=0x1 nid=7 runnable
+   Carrying virtual thread #30
+\tat Continuation.run(C.java:1)
+   Mounted virtual thread #30
+\tat V.run(V.java:2)
+";
+        let names: Vec<_> = threads(text)[&7]
+            .frames
+            .iter()
+            .map(|it| it.name.clone())
+            .collect();
+        assert_eq!(names, ["V.run", "Continuation.run"]);
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn is_handler(action: u64) -> bool {
 }
 
 /// Returns true if the program handles a signal.
-pub(super) fn has_handler(target: &Target<'_>, signal: u32) -> bool {
+pub(crate) fn has_handler(target: &Target<'_>, signal: u32) -> bool {
     handler(target, signal).is_some_and(is_handler)
 }
 

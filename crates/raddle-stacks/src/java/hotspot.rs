@@ -1,0 +1,268 @@
+//! Java frames from the memory of a process with HotSpot, which neither helps nor stops: so those
+//! of a virtual machine that hangs, of one without its attach service, and of a core file, too.
+//!
+//! HotSpot says by itself where its structures have their fields ([`structs`]). By these,
+//! [`HotSpot::step`] finds the caller of a frame in code that HotSpot has made. The unwinder asks
+//! it where no unwind table covers the code, so that native and Java frames come in their order.
+//!
+//! - A frame of the interpreter is found by rbp. Below rbp are the caller's stack pointer, the
+//!   method and the byte of its code.
+//! - A frame of a compiled method, a wrapper around a native one, or a stub is as large as its
+//!   block of code says. The caller's rbp and the return address are at its end.
+//! - A frame of the stub by which native code calls Java is found by rbp. Below rbp are the
+//!   registers that native code preserves.
+//!
+//! A compiled method has others inlined: for each call, it keeps a list of them. A frame that is to
+//! be interpreted from now on returns to a handler, and has its own address beside it. The
+//! outermost frame of a virtual thread's part of the stack returns to a stub instead of the
+//! thread's entry.
+//!
+//! A caller counts only if it is in a block of code in use. Otherwise the frame is left to the
+//! unwinder's guesses. All counts, distances and names have limits.
+
+mod code;
+mod compressed;
+mod methods;
+mod offsets;
+mod structs;
+#[cfg(test)]
+mod tests;
+
+use std::collections::HashMap;
+use std::ops::Range;
+use std::rc::Rc;
+
+use code::{Blob, CodeHeaps, Position, Scopes};
+use methods::Methods;
+use offsets::Offsets;
+use structs::Structs;
+
+use crate::exports::Exports;
+use crate::managed::ManagedFrame;
+use crate::memory::{Memory, Pages};
+use crate::modules::Modules;
+use crate::rules::{RBP, RBX, RIP, RSP, Registers};
+use crate::unwind::Frame;
+
+/// A note at the outermost frame of a virtual thread that is on a stack.
+const CUT: &str = "further frames of the virtual thread may be in the heap";
+/// The most places of compiled code that are kept.
+const PLACES_MAX: usize = 1 << 16;
+/// The most bytes of a frame.
+const FRAME_BYTES_MAX: u64 = 1 << 20;
+/// What the interpreter has below rbp, on x86-64 from JDK 9 on.
+const SENDER: u64 = 8;
+const METHOD: u64 = 24;
+const BYTE_CODE: u64 = 64;
+/// The register in which the interpreter has the address of its byte code.
+const R13: usize = 13;
+/// What the stub by which native code calls Java has below rbp, by DWARF numbers.
+const PRESERVED: [(usize, u64); 5] = [(RBX, 56), (12, 64), (13, 72), (14, 80), (15, 88)];
+
+/// HotSpot in a process.
+pub(crate) struct HotSpot<'a> {
+    memory: &'a dyn Memory,
+    offsets: Offsets,
+    heaps: CodeHeaps,
+    interpreter: Range<u64>,
+    /// Where calls of Java by native code return to.
+    call_stub: u64,
+    methods: Methods,
+    /// The methods at places of compiled code, by their addresses.
+    places: HashMap<u64, Rc<[Rc<ManagedFrame>]>>,
+}
+
+/// A frame in code that HotSpot has made.
+pub(crate) struct Step {
+    pub caller: Registers,
+    /// The methods that it executes, the innermost inlined one first.
+    pub methods: Rc<[Rc<ManagedFrame>]>,
+}
+
+impl Step {
+    fn new(caller: Registers, methods: Rc<[Rc<ManagedFrame>]>, is_cut: bool) -> Step {
+        let methods = match methods.split_last() {
+            Some((last, before)) if is_cut => {
+                let mut last = ManagedFrame::clone(last);
+                last.notes.push(CUT.into());
+                before.iter().cloned().chain([Rc::new(last)]).collect()
+            }
+            _ => methods,
+        };
+        Step { caller, methods }
+    }
+}
+
+impl<'a> HotSpot<'a> {
+    /// Finds HotSpot in a process. `None` if there is none of a version that is understood.
+    pub(crate) fn find(memory: &'a dyn Memory, modules: &Modules) -> Option<HotSpot<'a>> {
+        let mut modules = modules.modules.iter();
+        let library = modules.find(|module| module.name() == "libjvm.so")?;
+        let exports = Exports::of(memory, library.start())?;
+        let structs = Structs::of(memory, &exports)?;
+        let major = structs.address("Abstract_VM_Version._vm_major_version")?;
+        HotSpot::with(memory, Offsets::of(&structs, memory.half(major)?)?)
+    }
+
+    fn with(memory: &'a dyn Memory, offsets: Offsets) -> Option<HotSpot<'a>> {
+        let queue = memory.word(offsets.interpreter)?;
+        let start = memory.word(queue.checked_add(offsets.queue_start)?)?;
+        let bytes = memory.half(queue.checked_add(offsets.queue_bytes)?)?;
+        Some(HotSpot {
+            memory,
+            heaps: CodeHeaps::read(memory, &offsets)?,
+            interpreter: start..start.checked_add(bytes.into())?,
+            call_stub: memory.word(offsets.call_stub_return)?,
+            methods: Methods::default(),
+            places: HashMap::new(),
+            offsets,
+        })
+    }
+
+    /// Returns the caller of a frame with these registers; `None` if the frame isn't in HotSpot's
+    /// code, or makes no sense.
+    pub(crate) fn step(
+        &mut self,
+        frame: &Frame,
+        registers: &Registers,
+        pages: &mut Pages<'_>,
+    ) -> Option<Step> {
+        let address = frame.address;
+        if address == self.call_stub {
+            return self.call_stub(registers, pages);
+        }
+        if self.interpreter.contains(&frame.inside()) {
+            return self.interpreted(frame, registers, pages);
+        }
+        let blob = self.blob(frame.inside())?;
+        self.compiled(&blob, frame, registers, pages)
+    }
+
+    fn blob(&mut self, inside: u64) -> Option<Rc<Blob>> {
+        self.heaps.find(self.memory, &self.offsets, inside)
+    }
+
+    /// Native code has called Java.
+    fn call_stub(&self, registers: &Registers, pages: &mut Pages<'_>) -> Option<Step> {
+        let mut caller = self.by_frame_pointer(registers, pages)?;
+        let pointer = registers[RBP]?;
+        for (register, below) in PRESERVED {
+            caller[register] = pages.word(pointer.checked_sub(below)?);
+        }
+        Some(Step::new(caller, Rc::default(), false))
+    }
+
+    fn interpreted(
+        &mut self,
+        frame: &Frame,
+        registers: &Registers,
+        pages: &mut Pages<'_>,
+    ) -> Option<Step> {
+        let mut caller = self.by_frame_pointer(registers, pages)?;
+        let pointer = registers[RBP]?;
+        let mut field = |below: u64| pages.word(pointer.checked_sub(below)?);
+        let (address, at, sender) = (field(METHOD)?, field(BYTE_CODE), field(SENDER)?);
+        // A compiled caller's frame ends where the call began; arguments may have moved since.
+        let is_near = sender.checked_sub(pointer)? < FRAME_BYTES_MAX;
+        caller[RSP] = Some(sender).filter(|_| is_near && sender != pointer);
+        caller[RSP]?;
+        let is_cut = self.is_made(&mut caller)?;
+        let method = self.methods.find(self.memory, &self.offsets, address)?;
+        let here = registers[R13].filter(|_| !frame.is_return);
+        let mut places = here.into_iter().chain(at);
+        let at = places.find(|at| method.code.contains(at) && !method.is_native);
+        let byte = at.map(|at| (at - method.code.start) as u32);
+        let position = Position {
+            method: address,
+            byte,
+        };
+        let methods = Rc::new([self.named(position)?]);
+        Some(Step::new(caller, methods, is_cut))
+    }
+
+    fn compiled(
+        &mut self,
+        blob: &Blob,
+        frame: &Frame,
+        registers: &Registers,
+        pages: &mut Pages<'_>,
+    ) -> Option<Step> {
+        let complete = blob.frame_complete.and_then(|it| blob.code.checked_add(it));
+        let has_frame = frame.is_return || complete.is_some_and(|at| frame.address >= at);
+        if !has_frame || blob.frame_bytes < 16 {
+            return None;
+        }
+        let pointer = registers[RSP]?;
+        let end = pointer.checked_add(blob.frame_bytes)?;
+        let mut caller = Registers::default();
+        caller[RSP] = Some(end);
+        caller[RIP] = pages.word(end - 8);
+        caller[RBP] = pages.word(end - 16);
+        let is_cut = self.is_made(&mut caller)?;
+        let mut address = frame.address;
+        if frame.is_return && blob.is_handler(address) {
+            // The frame's own address is beside it.
+            let field = blob.start.checked_add(self.offsets.compiled.original?)?;
+            let original = u64::from(self.memory.half(field)?);
+            address = pages.word(pointer.checked_add(original)?)?;
+        }
+        let methods = self.methods_at(blob, address)?;
+        Some(Step::new(caller, methods, is_cut))
+    }
+
+    /// Returns the methods that a block of code executes at an address.
+    fn methods_at(&mut self, blob: &Blob, address: u64) -> Option<Rc<[Rc<ManagedFrame>]>> {
+        if !blob.is_method() {
+            return Some(Rc::default());
+        }
+        if let Some(methods) = self.places.get(&address) {
+            return Some(methods.clone());
+        }
+        let scopes = Scopes {
+            memory: self.memory,
+            offsets: &self.offsets,
+        };
+        let positions = scopes.at(blob, address)?.into_iter();
+        let methods: Option<Rc<[_]>> = positions.map(|position| self.named(position)).collect();
+        let methods = methods?;
+        if self.places.len() == PLACES_MAX {
+            self.places.clear();
+        }
+        self.places.insert(address, methods.clone());
+        Some(methods)
+    }
+
+    fn named(&mut self, position: Position) -> Option<Rc<ManagedFrame>> {
+        let Position { method, byte } = position;
+        self.methods.frame(self.memory, &self.offsets, method, byte)
+    }
+
+    /// Returns the registers of the caller of code that has its frame pointer in rbp.
+    fn by_frame_pointer(&self, registers: &Registers, pages: &mut Pages<'_>) -> Option<Registers> {
+        let pointer = registers[RBP].filter(|at| at.is_multiple_of(8))?;
+        let is_near = pointer.checked_sub(registers[RSP]?)? < FRAME_BYTES_MAX;
+        let mut caller = Registers::default();
+        caller[RBP] = pages.word(pointer);
+        caller[RIP] = pages.word(pointer.checked_add(8)?);
+        caller[RSP] = pointer.checked_add(16);
+        is_near.then_some(caller)
+    }
+
+    /// Checks that a caller is in code that HotSpot has made. The entry of a virtual thread takes
+    /// the place of the stub that its frames return to: then the caller's frames are in the heap,
+    /// and this returns true.
+    fn is_made(&mut self, caller: &mut Registers) -> Option<bool> {
+        let address = caller[RIP]?;
+        if address == self.call_stub || self.interpreter.contains(&address.wrapping_sub(1)) {
+            return Some(false);
+        }
+        let blob = self.blob(address.wrapping_sub(1))?;
+        if blob.name.contains("ontinuation")
+            && let Some(entry) = self.offsets.continuation_return
+        {
+            caller[RIP] = Some(self.memory.word(entry)?);
+            return Some(true);
+        }
+        Some(false)
+    }
+}
