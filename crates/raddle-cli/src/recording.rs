@@ -16,7 +16,7 @@ use crate::dump::{connect, understand};
 use crate::failure::Failure;
 
 /// For how many seconds more the process records after a request.
-const LEASE_S: u64 = 5;
+const LASTS_S: u64 = 5;
 /// After how long it is asked again.
 const RENEW: Duration = Duration::from_secs(1);
 
@@ -47,7 +47,7 @@ pub(crate) struct Timed {
 impl Recording {
     /// Has the process record from now on.
     pub(crate) fn start(pid: u32) -> Result<Recording> {
-        Self::open(pid, &Request::new(RequestKind::RECORD, LEASE_S), From::Now)
+        Self::open(pid, &Request::new(RequestKind::RECORD, LASTS_S), From::Now)
     }
 
     /// Reads what the process has recorded already.
@@ -108,7 +108,7 @@ impl Recording {
         let mut lives = true;
         if self.asks && self.asked.elapsed() >= RENEW {
             self.asked = Instant::now();
-            let request = Request::new(RequestKind::RECORD, LEASE_S);
+            let request = Request::new(RequestKind::RECORD, LASTS_S);
             lives = connect::open(self.pid, &request).is_ok();
         }
         let now = Moment::now();
