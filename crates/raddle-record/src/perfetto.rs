@@ -323,7 +323,6 @@ impl<W: Write> PerfettoWriter<W> {
                 track_descriptor: Some(TrackDescriptor {
                     uuid: Some(uuid),
                     thread: Some(thread),
-                    ..TrackDescriptor::default()
                 }),
                 ..TracePacket::default()
             })?;
