@@ -15,11 +15,11 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
-/// Turns of each thread of `traced.c`.
+/// Turns of each thread of `exchanges.c`.
 const ROUNDS: u64 = 3000;
 
 fn command_line() -> Result<Vec<OsString>> {
-    let program = Program::build("traced.c")?;
+    let program = Program::build("exchanges.c")?;
     let [variant] = program.variants.as_slice() else {
         bail!("one program");
     };
