@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn names_that_do_not_exist_are_found() {
         let text = "`crates/raddle-a/src/high`, `high/part.rs`, `crates/raddle-a/lib.rs`\n\
-            `crates/raddle-a/src/low/NAME.c`, `raddle_a::about`, `docs/READM.md`\n";
+            `crates/raddle-a/src/low/NAME.c`, `raddle_a::about`, `docs/gone.md`\n";
         assert_eq!(wrong(text).len(), 6, "{:?}", wrong(text));
     }
 }
