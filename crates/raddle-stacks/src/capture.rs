@@ -20,7 +20,7 @@ use crate::modules::Modules;
 use crate::perf_map::PerfMap;
 use crate::python::Python;
 use crate::rules::{RBP, RBX, RIP, RSP, Registers};
-use crate::sampler::Sampler;
+use crate::sampler::{Sample, Sampler};
 use crate::table::{Slot, Table};
 use crate::unwind::{End, Frame, Unwinder};
 
@@ -509,23 +509,37 @@ impl<'a> Camera<'a> {
     }
 
     /// A thread on a carrier that executes. The sample is the thread's, if it is on its carrier
-    /// before and after.
+    /// before and after. One in the runtime's signal handler may have no more than the handler's
+    /// stack, which is another than the thread's: the next one is elsewhere.
     fn sampled(&mut self, record: &ThreadRecord, kernel_tid: u32) -> (Kind, Option<Stack>) {
-        let Some(sample) = self.sampler.take(self.kernel_threads.here(kernel_tid)) else {
-            return (Kind::Running, None);
-        };
+        let mut last = None;
+        for _ in 0..TRIES {
+            let Some(sample) = self.sampler.take(self.kernel_threads.here(kernel_tid)) else {
+                break;
+            };
+            let stack = self.stack_of_sample(record, &sample);
+            let is_whole = stack.end != End::Lost;
+            last = Some(stack);
+            if is_whole {
+                break;
+            }
+        }
+        match last {
+            Some(stack) => (Kind::Sampled, Some(stack)),
+            None => (Kind::Running, None),
+        }
+    }
+
+    /// Returns the stack of a sample that a thread's carrier has given.
+    fn stack_of_sample(&mut self, record: &ThreadRecord, sample: &Sample) -> Stack {
         let mut pages = Pages::new(&sample.stack);
         let (frames, end) = self.unwinder.frames(sample.registers, &mut pages);
         let managed = self.managed(record, &frames);
-        let frames = frames.into();
-        (
-            Kind::Sampled,
-            Some(Stack {
-                frames,
-                end,
-                managed: managed.into(),
-            }),
-        )
+        Stack {
+            frames: frames.into(),
+            end,
+            managed: managed.into(),
+        }
     }
 
     /// Returns the frame pointer of an entry that passes its call to the kernel: the entry has
