@@ -509,25 +509,29 @@ impl<'a> Camera<'a> {
     }
 
     /// A thread on a carrier that executes. The sample is the thread's, if it is on its carrier
-    /// before and after. One in the runtime's signal handler may have no more than the handler's
-    /// stack, which is another than the thread's: the next one is elsewhere.
+    /// before and after. The runtime's signal handler may be on another stack than the thread's, so
+    /// that a sample there ends in the handler: then the next one counts.
     fn sampled(&mut self, record: &ThreadRecord, kernel_tid: u32) -> (Kind, Option<Stack>) {
-        let mut last = None;
+        let mut found = None;
         for _ in 0..TRIES {
             let Some(sample) = self.sampler.take(self.kernel_threads.here(kernel_tid)) else {
                 break;
             };
-            let stack = self.stack_of_sample(record, &sample);
-            let is_whole = stack.end != End::Lost;
-            last = Some(stack);
-            if is_whole {
+            let stack = found.insert(self.stack_of_sample(record, &sample));
+            if !self.ends_in_runtime(stack) {
                 break;
             }
         }
-        match last {
+        match found {
             Some(stack) => (Kind::Sampled, Some(stack)),
             None => (Kind::Running, None),
         }
+    }
+
+    fn ends_in_runtime(&self, stack: &Stack) -> bool {
+        let code = self.target.layout.code.text_start..self.target.layout.code.text_end;
+        let is_in_runtime = |frame: &Frame| code.contains(&frame.inside());
+        stack.end == End::Lost && stack.frames.last().is_some_and(is_in_runtime)
     }
 
     /// Returns the stack of a sample that a thread's carrier has given.
