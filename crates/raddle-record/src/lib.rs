@@ -7,6 +7,7 @@
 //! | [`clock`] | the time of a stamp |
 //! | [`order`] | events of all rings in the order of time |
 //! | [`perfetto`] | a trace for Perfetto |
+//! | [`profile`] | where threads ran and waited, with names |
 //!
 //! Everything that is read may be wrong on purpose: nothing here trusts a count or an address, and
 //! all that is kept has a limit.
@@ -14,4 +15,5 @@
 pub mod clock;
 pub mod order;
 pub mod perfetto;
+pub mod profile;
 pub mod rings;
