@@ -213,13 +213,10 @@ impl Interner {
     pub fn stack(&mut self, stack: Vec<u32>) -> u32 {
         let next = self.stacks.len() as u32;
         let all = &mut self.stacks;
-        *self
-            .stack_numbers
-            .entry(stack)
-            .or_insert_with_key(|stack| {
-                all.push(stack.clone());
-                next
-            })
+        *self.stack_numbers.entry(stack).or_insert_with_key(|stack| {
+            all.push(stack.clone());
+            next
+        })
     }
 }
 
