@@ -20,7 +20,8 @@ use crate::modules::Modules;
 use crate::perf_map::PerfMap;
 use crate::python::Python;
 use crate::rules::{RBP, RBX, RIP, RSP, Registers};
-use crate::sampler::{Sample, Sampler};
+use crate::perf_event::Sample;
+use crate::sampler::Sampler;
 use crate::table::{Slot, Table};
 use crate::unwind::{End, Frame, Unwinder};
 

@@ -8,7 +8,8 @@
 //! | `rules` | what the tables say of one instruction |
 //! | `unwind` | the frames of a stack |
 //! | `kernel` | what the kernel says of kernel threads |
-//! | `sampler` | registers and stack of a kernel thread that executes |
+//! | `perf_event` | samples of a kernel thread that executes |
+//! | `sampler` | one such sample, for a dump |
 //! | [`corefile`] | core files: written, read, completed |
 //! | `registers` | the registers of all threads, for debuggers |
 //! | `stop` | a process that stands still for a moment |
@@ -40,6 +41,7 @@ mod managed;
 mod memory;
 mod modules;
 mod names;
+mod perf_event;
 mod perf_map;
 mod python;
 mod registers;
