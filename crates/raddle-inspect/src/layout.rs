@@ -12,10 +12,10 @@
 use crate::records::Wire;
 
 /// The first eight bytes of a [`Layout`].
-pub const LAYOUT_MAGIC: [u8; 8] = *b"RADDLE\0\x04";
+pub const LAYOUT_MAGIC: [u8; 8] = *b"RADDLE\0\x05";
 
 /// The version of the layout. A reader knows one version only: fields change with the runtime.
-pub const LAYOUT_VERSION: u32 = 4;
+pub const LAYOUT_VERSION: u32 = 5;
 
 /// Places in the process's memory: addresses, except where a field says otherwise.
 #[repr(C)]
@@ -59,6 +59,10 @@ pub struct Layout {
     pub common_events: u64,
     /// A word with the number of events that no ring had room for.
     pub lost_events: u64,
+    /// Four words by which the time of an event's stamp is known: the time-stamp counter and
+    /// CLOCK_BOOTTIME in nanoseconds, when recording began; and both once more, some time later.
+    /// The last two are 0 before.
+    pub event_moments: u64,
     /// The offset of the group's address in the control of a host of light threads.
     pub host_group: u64,
     /// The offset of a word in a group: the address of a
@@ -192,7 +196,7 @@ const _LAYOUT: () = {
     assert!(size_of::<CodePlaces>() == 5 * 8);
     assert!(size_of::<ThreadOffsets>() == 22 * 4);
     assert!(size_of::<CarrierOffsets>() == 10 * 4);
-    assert!(size_of::<Layout>() == 8 + 2 * 4 + 18 * 8 + 5 * 8 + 22 * 4 + 10 * 4);
+    assert!(size_of::<Layout>() == 8 + 2 * 4 + 19 * 8 + 5 * 8 + 22 * 4 + 10 * 4);
 };
 
 #[cfg(test)]
@@ -221,6 +225,7 @@ mod tests {
             thread_fs: 12,
             common_events: 13,
             lost_events: 14,
+            event_moments: 17,
             host_group: 15,
             group_lights: 16,
             carrier: CarrierOffsets::default(),

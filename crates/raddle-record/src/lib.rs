@@ -4,8 +4,10 @@
 //! | module | noun |
 //! |---|---|
 //! | [`rings`] | the rings of events in the process's memory |
+//! | [`crash`] | the file of a process that crashed, with its rings |
 //! | [`clock`] | the time of a stamp |
 //! | [`order`] | events of all rings in the order of time |
+//! | [`conditions`] | what a trace may wait for |
 //! | [`perfetto`] | a trace for Perfetto |
 //! | [`profile`] | where threads ran and waited, with names |
 //!
@@ -13,6 +15,8 @@
 //! all that is kept has a limit.
 
 pub mod clock;
+pub mod conditions;
+pub mod crash;
 pub mod order;
 pub mod perfetto;
 pub mod profile;
