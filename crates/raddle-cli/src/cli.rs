@@ -478,6 +478,7 @@ fn commands() -> String {
 fn plain(value: &ContextValue) -> String {
     let name = |text: &str| {
         let first = text.split(' ').next().unwrap_or_default();
+        let first = first.split("[=").next().unwrap_or_default();
         first
             .trim_end_matches("...")
             .trim_matches(['<', '>', '[', ']'])

@@ -48,8 +48,11 @@ pub fn write(signal: u32) {
     events::note_moment(2);
     let pid = PROCESS.pid.load(Ordering::Relaxed);
     let mut path = Text::<PATH_BYTES>::new();
-    path.add(folder());
-    path.add(b"/raddle-");
+    if folder() != b"." {
+        path.add(folder());
+        path.add(b"/");
+    }
+    path.add(b"raddle-");
     path.number(pid);
     path.add(b".events");
     let written = write_file(&path, signal, pid);
