@@ -17,6 +17,9 @@ use crate::failure::Failure;
 
 /// For how many seconds more the process records after a request.
 const LASTS_S: u64 = 5;
+/// How many events of each carrier the process keeps: a tenth of a second of them, if two threads
+/// do nothing but wake each other.
+const EVENTS: u64 = 1 << 19;
 /// After how long it is asked again.
 const RENEW: Duration = Duration::from_secs(1);
 
@@ -47,7 +50,11 @@ pub(crate) struct Timed {
 impl Recording {
     /// Has the process record from now on.
     pub(crate) fn start(pid: u32) -> Result<Recording> {
-        Self::open(pid, &Request::new(RequestKind::RECORD, LASTS_S), From::Now)
+        Self::open(
+            pid,
+            &Request::new(RequestKind::RECORD, LASTS_S | EVENTS << 32),
+            From::Now,
+        )
     }
 
     /// Reads what the process has recorded already.
@@ -108,7 +115,7 @@ impl Recording {
         let mut lives = true;
         if self.asks && self.asked.elapsed() >= RENEW {
             self.asked = Instant::now();
-            let request = Request::new(RequestKind::RECORD, LASTS_S);
+            let request = Request::new(RequestKind::RECORD, LASTS_S | EVENTS << 32);
             lives = connect::open(self.pid, &request).is_ok();
         }
         let now = Moment::now();

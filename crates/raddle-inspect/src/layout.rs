@@ -91,10 +91,11 @@ pub struct CarrierOffsets {
     pub steal_fail: u32,
     pub preempt: u32,
     pub park: u32,
-    /// Its ring of events: the address of the slots or null, the number of slots less one, and the
-    /// number of events ever written. Event `n` is in slot `n` modulo the number of slots. A copy
-    /// of event `n` is good if the number read after it is at most `n` and the number of slots less
-    /// one.
+    /// Its ring of events, three words: the address of the slots or null, with the binary logarithm
+    /// of their number in the bits of [`Layout::RING_CAPACITY`]; the first event that these slots
+    /// have had; the number of events ever written. Event `n` is in slot `n` modulo the number of
+    /// slots. A copy of event `n` is good if the number read after it is at most `n` and the number
+    /// of slots less one.
     pub events: u32,
     /// Zero.
     pub reserved: u32,
@@ -162,6 +163,8 @@ pub struct ThreadOffsets {
 }
 
 impl Layout {
+    /// Bits of a ring's first word that are no part of an address.
+    pub const RING_CAPACITY: u64 = 63;
     /// The state of the claim word while the thread waits.
     pub const CLAIM_WAITING: u32 = 1;
     /// Likewise, while it is queued for one futex.

@@ -101,14 +101,16 @@ impl Rings {
         ring: u64,
         each: &mut dyn FnMut(Lane, Event),
     ) {
-        let Some([slots, mask, written]) = words(memory, ring) else {
+        let Some([place, start, written]) = words(memory, ring) else {
             return;
         };
-        let capacity = mask.wrapping_add(1);
-        if slots == 0 || !capacity.is_power_of_two() || capacity > SLOTS_MAX {
+        let slots = place & !Layout::RING_CAPACITY;
+        let capacity = 1u64 << (place & Layout::RING_CAPACITY);
+        if slots == 0 || capacity > SLOTS_MAX {
             return;
         }
-        let oldest = written.saturating_sub(mask);
+        let mask = capacity - 1;
+        let oldest = written.saturating_sub(mask).max(start);
         let first = match self.from {
             From::Oldest => oldest,
             From::Now => written,
@@ -176,7 +178,7 @@ mod tests {
                 0x500 => 1u32.to_le_bytes().to_vec(),
                 0x600 => 0x1000u64.to_le_bytes().to_vec(),
                 0x1010 => 5u32.to_le_bytes().to_vec(),
-                0x1100 => [0x10000, CAPACITY - 1, *self.written.borrow()]
+                0x1100 => [0x10000 | 3, 0, *self.written.borrow()]
                     .iter()
                     .flat_map(|word| word.to_le_bytes())
                     .collect(),

@@ -37,10 +37,10 @@ CARRIER_OFFSETS.append("reserved")
 LAYOUT = struct.Struct("<8sII%dQ%dI%dI" % (len(WORDS), len(OFFSETS), len(CARRIER_OFFSETS)))
 WAITS = (
     "none futex condvar semaphore mutex sleep fd_read fd_write poll epoll signal child join yield "
-    "other api unpark completion"
+    "other api unpark completion page"
 ).split()
 ADDRESSES = {"futex", "condvar", "semaphore", "mutex", "join"}
-NUMBERS = {"fd_read", "fd_write", "poll", "epoll", "other"}
+NUMBERS = {"fd_read", "fd_write", "poll", "epoll", "other", "page"}
 SLOTS_MAX = 1 << 22
 CARRIERS_MAX = 1 << 12
 EXITING = 2
