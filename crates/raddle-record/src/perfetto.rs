@@ -6,8 +6,8 @@
 //!
 //! | where | what |
 //! |---|---|
-//! | the thread's track, slices | what it waits for, from the end of a turn to the next; its stays in |
-//! | | the kernel; the program's own spans |
+//! | the thread's track, slices | what it waits for, from the end of a turn to the next |
+//! | | its stays in the kernel; the program's own spans |
 //! | the same, marks | preemption, moves to another carrier, signals, the program's instants |
 //! | counters | lengths of run queues, runnable threads, carriers that run; the program's own |
 //!
