@@ -10,7 +10,7 @@ use raddle_inspect::{Event, Layout, Request, RequestKind, ThreadRecord};
 use raddle_record::clock::{Clock, Moment};
 use raddle_record::order::Order;
 use raddle_record::rings::{From, Lane, Rings};
-use raddle_stacks::{Modules, ProcessMemory, Target, threads};
+use raddle_stacks::{Memory, Modules, ProcessMemory, Target, threads};
 
 use crate::dump::{connect, understand};
 use crate::failure::Failure;
@@ -111,7 +111,11 @@ impl Recording {
 
     /// Calls `each` with the events since the last call, in the order of time; after the last call
     /// `all`, else up to the time of the call before. Returns false if the process has ended.
-    pub(crate) fn poll(&mut self, all: bool, mut each: impl FnMut(&Timed)) -> Result<bool> {
+    pub(crate) fn poll(
+        &mut self,
+        all: bool,
+        mut each: impl FnMut(&Timed, &dyn Memory),
+    ) -> Result<bool> {
         let mut lives = true;
         if self.asks && self.asked.elapsed() >= RENEW {
             self.asked = Instant::now();
@@ -126,13 +130,14 @@ impl Recording {
         self.clock.go_on_to(Moment::now());
         let goes_on = is_read && lives;
         let up_to = if all || !goes_on { u64::MAX } else { now.stamp };
-        let clock = self.clock;
+        let (clock, memory) = (self.clock, &self.memory);
         order.tell(up_to, |lane, event| {
-            each(&Timed {
+            let timed = Timed {
                 boot_ns: clock.boot_ns(event.stamp),
                 lane,
                 event,
-            });
+            };
+            each(&timed, memory);
         });
         Ok(goes_on)
     }

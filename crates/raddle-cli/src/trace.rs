@@ -85,8 +85,8 @@ fn write_all<W: io::Write>(
     let mut rounds = Rounds::new(arguments.duration)?;
     loop {
         let is_last = rounds.next(recording);
-        let goes_on = recording.poll(is_last, |timed| {
-            tracer.take(timed.lane, &timed.event, timed.boot_ns);
+        let goes_on = recording.poll(is_last, |timed, memory| {
+            tracer.take(memory, timed.lane, &timed.event, timed.boot_ns);
         })?;
         if is_last || !goes_on || tracer.has_failed() {
             return Ok(());
@@ -107,7 +107,7 @@ fn wait(arguments: &TraceArguments, pid: u32, limits: Limits) -> Result<ExitCode
     let exceeded = loop {
         let is_last = rounds.next(&recording);
         let up_to_ns = Moment::now().boot_ns;
-        let goes_on = recording.poll(is_last, |timed| {
+        let goes_on = recording.poll(is_last, |timed, _| {
             conditions.event(timed.lane, &timed.event, timed.boot_ns);
         })?;
         let lost_now = recording.lost();
@@ -177,10 +177,10 @@ fn write_last(
         Tracer::new(file, pid, command(pid), from_ns).map_err(|error| output.failed(&error))?;
     tracer.name_all(recording.names());
     let mut first_ns = None;
-    recording.poll(true, |timed| {
+    recording.poll(true, |timed, memory| {
         if timed.boot_ns >= from_ns {
             first_ns.get_or_insert(timed.boot_ns);
-            tracer.take(timed.lane, &timed.event, timed.boot_ns);
+            tracer.take(memory, timed.lane, &timed.event, timed.boot_ns);
         }
     })?;
     let counts = tracer

@@ -59,9 +59,9 @@ pub(super) fn show(arguments: &TraceArguments, path: &Path) -> Result<ExitCode> 
     let failed = |error| output.failed(&error);
     let file = BufWriter::new(output.file());
     let mut tracer = Tracer::new(file, past.pid, Vec::new(), start_ns).map_err(failed)?;
-    tracer.name_all(past.names);
+    tracer.name_all(past.names.iter().cloned());
     for (lane, event, at_ns) in times {
-        tracer.take(lane, event, at_ns);
+        tracer.take(&*past.memory, lane, event, at_ns);
     }
     let counts = tracer.finish(end_ns).map_err(failed)?;
     output.keep()?;

@@ -30,7 +30,7 @@ pub static ON: AtomicU32 = AtomicU32::new(0);
 /// In [`ON`]: CPU time is counted.
 const CPU_TIME: u32 = 1;
 /// In [`ON`]: events are recorded ([`crate::state::events`]).
-pub(crate) const EVENTS: u32 = 2;
+pub const EVENTS: u32 = 2;
 
 /// A carrier's part. Written by the carrier and by the thread that switches accounting on; others
 /// read it.

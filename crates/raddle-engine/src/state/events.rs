@@ -224,6 +224,30 @@ pub fn created(thread: &Thread, parent: &Thread) {
     }
 }
 
+/// The program says something of its thread, which runs here: a `TraceKind`, the address and the
+/// length of a text, and a counter's value.
+pub fn annotated(thread: &Thread, kind: u32, text: u64, length: u32, value: i64) {
+    if !is_on() {
+        return;
+    }
+    let (kind, [thread, other]) = match kind {
+        0 => (EventKind::SPAN_BEGIN, [thread.tid(), 0]),
+        1 => (EventKind::SPAN_END, [thread.tid(), 0]),
+        2 => (EventKind::INSTANT, [thread.tid(), 0]),
+        3 => (EventKind::COUNTER, [value as u32, (value >> 32) as u32]),
+        _ => return,
+    };
+    let event = Event {
+        stamp: raddle_arch::timestamp(),
+        kind,
+        thread,
+        other,
+        wait: WaitKind(length),
+        arg: text,
+    };
+    push(Carrier::current(), event);
+}
+
 /// Sysmon has found that `carrier` waits in the kernel with its thread.
 pub(crate) fn blocked(carrier: &Carrier) {
     if is_on() {

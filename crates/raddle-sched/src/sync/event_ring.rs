@@ -108,6 +108,13 @@ impl EventRing {
         self.memory().map_or(0, |(_, capacity)| capacity)
     }
 
+    /// Returns the events that can be read.
+    pub fn all(&self) -> impl Iterator<Item = [u64; EVENT_WORDS]> {
+        let written = self.written.load(Ordering::Acquire);
+        let oldest = written.saturating_sub(self.capacity());
+        (oldest..written).filter_map(|at| self.read(at))
+    }
+
     /// Forgets its memory and its events. Nothing else uses the ring meanwhile.
     pub fn forget(&self) {
         self.place.store(null_mut(), Ordering::Relaxed);
