@@ -10,6 +10,8 @@
 //! | `kernel` | what the kernel says of kernel threads |
 //! | `perf_event` | samples of a kernel thread that executes |
 //! | `sampler` | one such sample, for a dump |
+//! | `series` | the samples of all carriers, for a recording |
+//! | `reader` | the stacks of single threads, for a recording |
 //! | [`corefile`] | core files: written, read, completed |
 //! | `registers` | the registers of all threads, for debuggers |
 //! | `stop` | a process that stands still for a moment |
@@ -44,9 +46,11 @@ mod names;
 mod perf_event;
 mod perf_map;
 mod python;
+mod reader;
 mod registers;
 mod rules;
 mod sampler;
+mod series;
 mod stop;
 mod symbols;
 mod table;
@@ -59,7 +63,9 @@ pub use managed::{Language, ManagedAt, ManagedFrame};
 pub use memory::{Memory, ProcessMemory, Refusal};
 pub use modules::{Module, Modules};
 pub use names::{Function, SERVE_NAMES, serve_names};
+pub use reader::StackReader;
 pub use registers::{ThreadRegisters, parked, read_registers};
+pub use series::{RunningSample, Series};
 pub use stop::StoppedProcess;
 pub use symbols::{Named, Symbols};
 pub use table::threads;

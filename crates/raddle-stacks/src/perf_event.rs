@@ -14,8 +14,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::memory::Memory;
 use crate::rules::{RBP, RBX, RIP, RSP, Registers};
 
-/// The most bytes of the stack; the kernel copies fewer if a record would be too large.
-const STACK_BYTES: u32 = 65_528;
+/// The most bytes of the stack that a record can have; the kernel copies fewer if it would be too
+/// large.
+pub(crate) const STACK_BYTES_MAX: u32 = 65_528;
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_TASK_CLOCK: u64 = 1;
@@ -86,6 +87,38 @@ pub(crate) struct CopiedStack {
     bytes: Vec<u8>,
 }
 
+impl CopiedStack {
+    /// The stack as far as it was copied, and behind it the memory as it is now: a thread rarely
+    /// returns so far out between the sample and the reading.
+    pub(crate) fn and<'a>(&'a self, memory: &'a dyn Memory) -> StackAndMemory<'a> {
+        StackAndMemory {
+            stack: self,
+            memory,
+        }
+    }
+}
+
+/// See [`CopiedStack::and`].
+pub(crate) struct StackAndMemory<'a> {
+    stack: &'a CopiedStack,
+    memory: &'a dyn Memory,
+}
+
+impl Memory for StackAndMemory<'_> {
+    fn read(&self, address: u64, to: &mut [u8]) -> usize {
+        let got = self.stack.read(address, to);
+        let end = self
+            .stack
+            .start
+            .saturating_add(self.stack.bytes.len() as u64);
+        let is_behind = address >= end || (got != 0 && got < to.len());
+        match is_behind {
+            true => got + self.memory.read(address + got as u64, &mut to[got..]),
+            false => got,
+        }
+    }
+}
+
 impl Memory for CopiedStack {
     fn read(&self, address: u64, to: &mut [u8]) -> usize {
         let from = address
@@ -105,6 +138,8 @@ pub(crate) struct Settings {
     pub period_ns: u64,
     /// The thread is sampled in the kernel, too.
     pub with_kernel: bool,
+    /// Bytes of the stack that are copied: a multiple of 8, at most [`STACK_BYTES_MAX`].
+    pub stack_bytes: u32,
     /// Pages for records: a power of two.
     pub pages: usize,
 }
@@ -149,7 +184,7 @@ impl Event {
             sample_regs_user: PERF_REGISTERS
                 .iter()
                 .fold(0, |all, (bit, _)| all | 1 << bit),
-            sample_stack_user: STACK_BYTES,
+            sample_stack_user: settings.stack_bytes,
             clockid: libc::CLOCK_BOOTTIME,
             ..Attributes::default()
         };
@@ -205,6 +240,18 @@ impl Event {
             }
         }
         lost
+    }
+
+    /// Returns true if the thread has ended, and nothing is left to take.
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut polled = libc::pollfd {
+            fd: self.file.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one live structure.
+        unsafe { libc::poll(&raw mut polled, 1, 0) };
+        polled.revents & libc::POLLHUP != 0 && polled.revents & libc::POLLIN == 0
     }
 
     /// Copies what the kernel has written. It never writes over what was not taken.
