@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
@@ -38,14 +39,14 @@ pub(super) struct Taken {
 }
 
 /// A stack with the names of its frames.
-pub(super) struct NamedStack {
+pub(crate) struct NamedStack {
     pub stack: Stack,
     pub frames: Vec<NamedFrame>,
     /// Managed frames of which it isn't known which native frame executes them.
     pub unplaced: Vec<Rc<ManagedFrame>>,
 }
 
-pub(super) struct NamedFrame {
+pub(crate) struct NamedFrame {
     pub frame: Frame,
     pub named: Rc<Named>,
     /// True if the frame is the runtime's own code.
@@ -265,24 +266,7 @@ pub(super) fn named(
             entry.insert(name);
         }
     }
-    symbols.prepare(taken.stacks.iter().flat_map(|stack| stack.frames.iter()));
-    let managed: Vec<_> = taken.managed.into_iter().map(Rc::new).collect();
-    let mut name = |stack: Stack| {
-        let managed = |number| managed::at(&stack, &managed, number);
-        let frames = stack.frames.iter().enumerate();
-        let frames = frames.map(|(number, frame)| NamedFrame {
-            frame: *frame,
-            named: symbols.name(frame),
-            is_runtime: code.contains(&frame.inside()),
-            managed: managed(number),
-        });
-        NamedStack {
-            frames: frames.collect(),
-            unplaced: managed(stack.frames.len()),
-            stack,
-        }
-    };
-    let stacks: Vec<_> = taken.stacks.into_iter().map(&mut name).collect();
+    let stacks = name_all(taken.stacks, taken.managed, symbols, code);
     for captured in &mut taken.threads {
         let stack = captured.stack.and_then(|it| stacks.get(it as usize));
         lights::name_wait(&mut captured.record, stack);
@@ -313,10 +297,37 @@ pub(super) fn named(
     }
 }
 
+/// Names the frames of stacks. `code` is the runtime's.
+pub(crate) fn name_all(
+    stacks: Vec<Stack>,
+    managed: Vec<ManagedFrame>,
+    symbols: &mut Symbols<'_>,
+    code: Range<u64>,
+) -> Vec<NamedStack> {
+    symbols.prepare(stacks.iter().flat_map(|stack| stack.frames.iter()));
+    let managed: Vec<_> = managed.into_iter().map(Rc::new).collect();
+    let mut name = |stack: Stack| {
+        let managed = |number| managed::at(&stack, &managed, number);
+        let frames = stack.frames.iter().enumerate();
+        let frames = frames.map(|(number, frame)| NamedFrame {
+            frame: *frame,
+            named: symbols.name(frame),
+            is_runtime: code.contains(&frame.inside()),
+            managed: managed(number),
+        });
+        NamedStack {
+            frames: frames.collect(),
+            unplaced: managed(stack.frames.len()),
+            stack,
+        }
+    };
+    stacks.into_iter().map(&mut name).collect()
+}
+
 /// Returns the frames that a reader wants: without the runtime's own, except the one by which the
 /// program called the runtime, if that is a function that the program knows, and the marks of
 /// signals.
-pub(super) fn shown(stack: &NamedStack) -> Vec<&NamedFrame> {
+pub(crate) fn shown(stack: &NamedStack) -> Vec<&NamedFrame> {
     let frames = &stack.frames;
     let inner = frames.iter().take_while(|frame| frame.is_runtime).count();
     let is_known = |frame: &NamedFrame| {
