@@ -6,6 +6,7 @@
 //! | [`rings`] | the rings of events in the process's memory |
 //! | [`clock`] | the time of a stamp |
 //! | [`order`] | events of all rings in the order of time |
+//! | [`outputs`] | files and texts that are made of a profile |
 //! | [`perfetto`] | a trace for Perfetto |
 //! | [`profile`] | where threads ran and waited, with names |
 //!
@@ -14,6 +15,7 @@
 
 pub mod clock;
 pub mod order;
+pub mod outputs;
 pub mod perfetto;
 pub mod profile;
 pub mod rings;
