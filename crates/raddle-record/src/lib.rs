@@ -8,6 +8,7 @@
 //! | [`order`] | events of all rings in the order of time |
 //! | [`history`] | what each thread does, from event to event |
 //! | [`weights`] | the profile that a history and the stacks of its spans come to |
+//! | [`outputs`] | files and texts that are made of a profile |
 //! | [`perfetto`] | a trace for Perfetto |
 //! | [`profile`] | where threads ran and waited, with names |
 //!
@@ -17,6 +18,7 @@
 pub mod clock;
 pub mod history;
 pub mod order;
+pub mod outputs;
 pub mod perfetto;
 pub mod profile;
 pub mod rings;

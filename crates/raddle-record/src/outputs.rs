@@ -1,0 +1,21 @@
+//! Files and texts that are made of a [`Profile`](crate::profile::Profile).
+//!
+//! | module | output |
+//! |---|---|
+//! | [`folded`] | a line for each stack, for scripts that draw flame graphs |
+//! | [`pprof`] | pprof's format, written and read |
+//! | [`summary`] | a text for a terminal |
+//! | [`totals`] | the time of each function |
+//!
+//! Names come from the program: no output lets them end a field, a line or a tag. A profile's
+//! positions may be out of range; such a function, stack or thread is left out or shown as unknown.
+
+pub mod folded;
+//pub mod pprof;
+pub mod summary;
+pub mod totals;
+
+mod columns;
+mod names;
+#[cfg(test)]
+mod samples;
