@@ -233,3 +233,14 @@ fn ask(pid: u32, layout: &Layout) -> bool {
     let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
     answer.get(behind..).and_then(Layout::parse) == Some(*layout)
 }
+
+/// The command line of a process.
+pub(crate) fn command(pid: u32) -> Vec<String> {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = bytes
+        .split(|&byte| byte == 0)
+        .filter(|word| !word.is_empty());
+    words
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect()
+}

@@ -23,7 +23,9 @@ pub(super) fn intern(
         .map(|stack| {
             let functions = functions(stack);
             let numbers = functions.into_iter().rev();
-            let numbers = numbers.map(|function| interner.function(function)).collect();
+            let numbers = numbers
+                .map(|function| interner.function(function))
+                .collect();
             interner.stack(numbers)
         })
         .collect()

@@ -31,7 +31,7 @@ use raddle_stacks::{
 use super::chooser::Chooser;
 use super::names;
 use crate::failure::Failure;
-use crate::recording::Recording;
+use crate::recording::{Recording, command};
 
 /// The least time between two turns of the loop.
 const REST: Duration = Duration::from_millis(1);
@@ -48,7 +48,8 @@ const DESCRIPTORS_MAX: usize = 1 << 8;
 
 /// See the module.
 pub(super) struct Recorder {
-    pid: u32,
+    pub pid: u32,
+    pub command: Vec<String>,
     recording: Recording,
     root: Root,
     pub series: Series,
@@ -58,7 +59,7 @@ pub(super) struct Recorder {
     /// The numbers of the readers' stacks in the interner, by epochs.
     pub stacks: Vec<Vec<u32>>,
     chooser: Chooser,
-    interval: Duration,
+    pub interval: Duration,
     pub begin: Moment,
     /// Samples that wait for events.
     pending: VecDeque<RunningSample>,
@@ -92,6 +93,7 @@ impl Recorder {
         let now = Instant::now();
         Ok(Recorder {
             pid,
+            command: command(pid),
             recording,
             root: Root::of(pid)?,
             series: Series::new(pid, interval.as_nanos() as u64),
@@ -138,7 +140,10 @@ impl Recorder {
         };
         let mut reader = StackReader::new(&target).ok_or_else(|| {
             Failure::input(
-                format!("what process {} says of its tables makes no sense", self.pid),
+                format!(
+                    "what process {} says of its tables makes no sense",
+                    self.pid
+                ),
                 "use its own raddle",
             )
         })?;
@@ -166,7 +171,11 @@ impl Recorder {
             let is_over = ends();
             let goes_on = self.turn(reader, is_over)?;
             if is_over || !goes_on {
-                return Ok(if is_over { Ended::ByRequest } else { Ended::Process });
+                return Ok(if is_over {
+                    Ended::ByRequest
+                } else {
+                    Ended::Process
+                });
             }
             let now = Instant::now();
             if now >= next {
@@ -215,7 +224,9 @@ impl Recorder {
     fn turn(&mut self, reader: &mut StackReader<'_>, all: bool) -> Result<bool> {
         let pending = &mut self.pending;
         self.series.take(|sample| pending.push_back(sample));
-        pending.make_contiguous().sort_by_key(|sample| sample.boot_ns);
+        pending
+            .make_contiguous()
+            .sort_by_key(|sample| sample.boot_ns);
         let mut found: Vec<(RunningSample, (u32, Position))> = Vec::new();
         let history = &mut self.history;
         let mut attribute = |history: &History, pending: &mut VecDeque<RunningSample>, up_to| {
