@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
 use raddle_inspect::{Event, EventKind, ThreadRecord, ThreadState, WaitKind};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::profile::{Activity, Thread};
 use crate::rings::Lane;
@@ -33,8 +33,13 @@ const TOTALS_MAX: usize = 1 << 20;
 const SPANS_MAX: usize = 1 << 21;
 /// The most spans that wait for a reader of their stacks.
 const UNREAD_MAX: usize = 1 << 20;
+/// The most objects that are told to the caller, for their names.
+const OBJECTS_MAX: usize = 1 << 16;
 /// The most threads that are kept as wakers of an object.
 const WAKERS_MAX: usize = 1 << 10;
+
+/// A span that was read by a smaller chance stands for no more.
+const LEAST_CHANCE: f64 = 1e-6;
 
 /// The position of a thread in [`History::threads`].
 pub type Position = u32;
@@ -73,9 +78,8 @@ pub struct Span {
     /// When it began, by CLOCK_BOOTTIME.
     pub from_ns: u64,
     pub ns: u64,
-    /// How likely it was that the reader chose it, of all spans that were there at a moment at which
-    /// it chose.
-    pub chance: f64,
+    /// The time for which it stands, in nanoseconds: with all spans of which the stack is not known.
+    pub stands_for_ns: f64,
 }
 
 /// One span that lasts, of which the stack may be read.
@@ -97,12 +101,24 @@ struct Live {
     serial: u64,
     /// It was woken before it was told that it waits.
     is_woken: bool,
-    mark: Option<(StackNumber, f64)>,
+    mark: Option<Mark>,
+}
+
+/// The stack of a span.
+#[derive(Clone, Copy)]
+struct Mark {
+    stack: StackNumber,
+    /// How likely it was that it was read.
+    chance: f64,
+    /// It was read in this span, and not in the one before.
+    is_own: bool,
 }
 
 /// See the module.
 pub struct History {
     begin_ns: u64,
+    /// The time between two looks of the reader.
+    interval_ns: u64,
     /// The latest event.
     now_ns: u64,
     live: FxHashMap<u32, Live>,
@@ -111,6 +127,9 @@ pub struct History {
     threads: Vec<Thread>,
     totals: FxHashMap<Doing, Total>,
     wakers: FxHashMap<(WaitKind, u64), FxHashMap<Position, u64>>,
+    /// What threads have waited for, and what of it is new since the last call.
+    objects: FxHashSet<(WaitKind, u64)>,
+    new_objects: Vec<(WaitKind, u64)>,
     spans: Vec<Span>,
     /// Spans that began since the reader looked last, and those before.
     fresh: Vec<Unread>,
@@ -129,16 +148,20 @@ pub struct Told {
 }
 
 impl History {
-    /// A history that begins at a time of CLOCK_BOOTTIME.
-    pub fn new(begin_ns: u64) -> History {
+    /// A history that begins at a time of CLOCK_BOOTTIME. The reader of stacks looks once in each
+    /// interval.
+    pub fn new(begin_ns: u64, interval_ns: u64) -> History {
         History {
             begin_ns,
+            interval_ns,
             now_ns: begin_ns,
             live: FxHashMap::default(),
             lanes: FxHashMap::default(),
             threads: Vec::new(),
             totals: FxHashMap::default(),
             wakers: FxHashMap::default(),
+            objects: FxHashSet::default(),
+            new_objects: Vec::new(),
             spans: Vec::new(),
             fresh: Vec::new(),
             old: VecDeque::new(),
@@ -287,12 +310,13 @@ impl History {
         let serial = match self.live.entry(tid) {
             Entry::Occupied(mut entry) => {
                 let live = entry.get_mut();
+                let mark = carried(live, activity, at_ns, self.interval_ns);
                 let next = Live {
                     activity,
                     object,
                     since_ns: at_ns.max(live.since_ns),
                     serial: live.serial + 1,
-                    mark: None,
+                    mark,
                     ..*live
                 };
                 let before = std::mem::replace(live, next);
@@ -322,6 +346,13 @@ impl History {
                 0
             }
         };
+        if let Activity::Waiting(kind) = activity
+            && object != 0
+            && self.objects.len() < OBJECTS_MAX
+            && self.objects.insert((kind, object))
+        {
+            self.new_objects.push((kind, object));
+        }
         if activity != Activity::Running && self.fresh.len() < UNREAD_MAX {
             self.fresh.push(Unread {
                 tid,
@@ -360,7 +391,7 @@ impl History {
         total.ns += ns;
         total.count += 1;
         total.longest_ns = total.longest_ns.max(ns);
-        let Some((stack, chance)) = live.mark else {
+        let Some(mark) = live.mark else {
             return;
         };
         if self.spans.len() >= SPANS_MAX {
@@ -369,10 +400,14 @@ impl History {
         }
         self.spans.push(Span {
             doing,
-            stack,
+            stack: mark.stack,
             from_ns: live.since_ns,
             ns,
-            chance,
+            stands_for_ns: match mark.is_own {
+                true => ns.max(self.interval_ns),
+                false => ns,
+            } as f64
+                / mark.chance.max(LEAST_CHANCE),
         });
     }
 
@@ -380,6 +415,11 @@ impl History {
     pub fn running(&self, carrier: u32) -> Option<(u32, Position)> {
         let tid = *self.lanes.get(&Lane::Carrier(carrier))?;
         Some((tid, self.live.get(&tid)?.position))
+    }
+
+    /// Returns what threads have begun to wait for that none had before the last call.
+    pub fn new_objects(&mut self) -> Vec<(WaitKind, u64)> {
+        std::mem::take(&mut self.new_objects)
     }
 
     /// Returns the spans that have begun since the last call, and last.
@@ -416,7 +456,11 @@ impl History {
         if let Some(live) = self.live.get_mut(&unread.tid)
             && live.serial == unread.serial
         {
-            live.mark = Some((stack, chance));
+            live.mark = Some(Mark {
+                stack,
+                chance,
+                is_own: true,
+            });
         }
     }
 
@@ -434,6 +478,20 @@ impl History {
             dropped_spans: self.dropped_spans,
         }
     }
+}
+
+/// Returns the mark of the next span, if the thread has the same stack there: it was woken, and has
+/// not run. The chance that a short wait was seen is in proportion to its length.
+fn carried(live: &Live, next: Activity, at_ns: u64, interval_ns: u64) -> Option<Mark> {
+    let waited = matches!(live.activity, Activity::Waiting(_));
+    let mark = live.mark.filter(|_| waited && next == Activity::Runnable)?;
+    let ns = at_ns.saturating_sub(live.since_ns).max(1);
+    let seen = (ns as f64 / interval_ns.max(1) as f64).min(1.0);
+    Some(Mark {
+        chance: mark.chance * seen,
+        is_own: false,
+        ..mark
+    })
 }
 
 /// Returns what a thread does that has left its carrier.
@@ -475,7 +533,7 @@ mod tests {
     }
 
     fn told(events: &[(u32, EventKind, u32, u32, WaitKind, u64)]) -> Told {
-        let mut history = History::new(BEGIN);
+        let mut history = History::new(BEGIN, 10);
         for &(lane, kind, thread, other, wait, at) in events {
             let lane = Lane::Carrier(lane);
             history.event(lane, &event(kind, thread, other, wait), BEGIN + at);
@@ -546,7 +604,7 @@ mod tests {
 
     #[test]
     fn a_span_is_marked_while_it_lasts() {
-        let mut history = History::new(BEGIN);
+        let mut history = History::new(BEGIN, 10);
         let lane = Lane::Carrier(0);
         let stack = StackNumber {
             epoch: 0,
@@ -570,13 +628,38 @@ mod tests {
         let [span] = told.spans[..] else {
             panic!("one span: {:?}", told.spans);
         };
-        assert_eq!((span.ns, span.chance, span.stack), (40, 0.5, stack));
+        let stands_for = (span.ns, span.stands_for_ns, span.stack);
+        assert_eq!(stands_for, (40, 80.0, stack));
         assert_eq!(span.doing.object, 0x40);
     }
 
     #[test]
+    fn a_thread_that_was_woken_has_the_stack_of_its_wait() {
+        let mut history = History::new(BEGIN, 10);
+        let lane = Lane::Carrier(0);
+        let stack = StackNumber {
+            epoch: 0,
+            number: 3,
+        };
+        history.event(lane, &event(E::SWITCH, 7, 0, W::MUTEX), BEGIN);
+        let unread = history.fresh()[0];
+        history.mark(&unread, stack, 0.5);
+        history.event(lane, &event(E::WAKE, 7, 8, W::MUTEX), BEGIN + 5);
+        assert!(history.fresh().is_empty());
+        history.event(lane, &event(E::SWITCH, 0, 7, W::NONE), BEGIN + 8);
+        let told = history.finish(BEGIN + 9);
+        let spans: Vec<_> = told
+            .spans
+            .iter()
+            .map(|it| (it.ns, it.stands_for_ns))
+            .collect();
+        // The wait stands for an interval of 10 by chance a half; it was seen by chance a half.
+        assert_eq!(spans, [(5, 20.0), (3, 12.0)]);
+    }
+
+    #[test]
     fn a_new_thread_has_the_name_of_its_parent() {
-        let mut history = History::new(BEGIN);
+        let mut history = History::new(BEGIN, 10);
         let mut record = ThreadRecord {
             tid: 7,
             carrier: 2,

@@ -6,7 +6,7 @@
 //! | sample | stands for |
 //! |---|---|
 //! | of a span that the reader chose with chance *p* | its length, at least an interval, over *p* |
-//! | of a carrier that executes | an interval of CPU time |
+//! | of a carrier that executes | the CPU time since the sample before |
 //!
 //! A span that is shorter than the interval between two looks is seen by chance, too, in proportion
 //! to its length; so each one that is seen stands for an interval.
@@ -38,6 +38,8 @@ pub struct OnCpu {
     pub thread: Position,
     pub stack: StackNumber,
     pub at_ns: u64,
+    /// The CPU time for which it stands.
+    pub ns: u64,
 }
 
 /// How a recording was made.
@@ -69,7 +71,7 @@ pub fn samples(
     resolve: &dyn Fn(StackNumber) -> Option<u32>,
     interner: &mut Interner,
 ) -> Vec<Sample> {
-    let seen = seen(told, on_cpu, made, resolve);
+    let seen = seen(told, on_cpu, resolve);
     let mut sums: FxHashMap<Doing, f64> = FxHashMap::default();
     for it in &seen {
         *sums.entry(it.doing).or_default() += it.stands_for;
@@ -137,19 +139,13 @@ fn off_cpu(is_with_kernel: bool) -> &'static str {
     }
 }
 
-fn seen(
-    told: &Told,
-    on_cpu: &[OnCpu],
-    made: &Made,
-    resolve: &dyn Fn(StackNumber) -> Option<u32>,
-) -> Vec<Seen> {
-    let interval_ns = made.interval_ns;
+fn seen(told: &Told, on_cpu: &[OnCpu], resolve: &dyn Fn(StackNumber) -> Option<u32>) -> Vec<Seen> {
     let spans = told.spans.iter().filter_map(|span| {
         Some(Seen {
             doing: span.doing,
             stack: resolve(span.stack)?,
             at_ns: span.from_ns,
-            stands_for: span.ns.max(interval_ns) as f64 / span.chance.max(1e-6),
+            stands_for: span.stands_for_ns,
         })
     });
     let running = on_cpu.iter().filter_map(|it| {
@@ -161,7 +157,7 @@ fn seen(
             },
             stack: resolve(it.stack)?,
             at_ns: it.at_ns,
-            stands_for: interval_ns as f64,
+            stands_for: it.ns as f64,
         })
     });
     spans.chain(running).collect()
@@ -338,7 +334,7 @@ mod tests {
             stack: number(stack),
             from_ns: 150,
             ns,
-            chance,
+            stands_for_ns: ns.max(10) as f64 / chance,
         };
         Told {
             threads: names.iter().map(thread).collect(),
@@ -399,6 +395,7 @@ mod tests {
             thread: 0,
             stack: number(stack),
             at_ns: 120,
+            ns: 10,
         };
         let half: Vec<_> = (0..1000).map(|it| on_cpu(1 + it % 2)).collect();
         let weights = weights(&told, &half);

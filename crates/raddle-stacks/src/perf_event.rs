@@ -21,6 +21,7 @@ pub(crate) const STACK_BYTES_MAX: u32 = 65_528;
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_TASK_CLOCK: u64 = 1;
 const PERF_SAMPLE_TIME: u64 = 1 << 2;
+const PERF_SAMPLE_READ: u64 = 1 << 4;
 const PERF_SAMPLE_REGS_USER: u64 = 1 << 12;
 const PERF_SAMPLE_STACK_USER: u64 = 1 << 13;
 const PERF_RECORD_LOST: u32 = 2;
@@ -74,6 +75,8 @@ const _ATTRIBUTES: () = assert!(size_of::<Attributes>() == 96);
 pub(crate) struct Sample {
     /// By CLOCK_BOOTTIME.
     pub boot_ns: u64,
+    /// The CPU time that the thread has used since the event was opened.
+    pub cpu_ns: u64,
     /// The thread was in the kernel; registers and stack are those of user mode all the same.
     pub is_in_kernel: bool,
     pub registers: Registers,
@@ -178,7 +181,10 @@ impl Event {
             size: size_of::<Attributes>() as u32,
             config: PERF_COUNT_SW_TASK_CLOCK,
             sample_period: settings.period_ns,
-            sample_type: PERF_SAMPLE_TIME | PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER,
+            sample_type: PERF_SAMPLE_TIME
+                | PERF_SAMPLE_READ
+                | PERF_SAMPLE_REGS_USER
+                | PERF_SAMPLE_STACK_USER,
             flags: kernel | EXCLUDE_HYPERVISOR | USE_CLOCK_ID,
             wakeup_events: 1,
             sample_regs_user: PERF_REGISTERS
@@ -240,6 +246,21 @@ impl Event {
             }
         }
         lost
+    }
+
+    /// Has the next sample come after so much CPU time from now.
+    pub(crate) fn set_period(&self, ns: u64) {
+        // _IOW('$', 4, u64)
+        const PERF_EVENT_IOC_PERIOD: libc::c_ulong = 0x4008_2404;
+        let period = ns.max(1);
+        // SAFETY: the kernel reads a live word.
+        unsafe {
+            libc::ioctl(
+                self.file.as_raw_fd(),
+                PERF_EVENT_IOC_PERIOD,
+                &raw const period,
+            )
+        };
     }
 
     /// Returns true if the thread has ended, and nothing is left to take.
@@ -306,11 +327,11 @@ fn word(record: &[u8], number: usize) -> Option<u64> {
 }
 
 impl Sample {
-    /// The body of a record: the time, the ABI, the registers, the size of the copy, the copy, and
+    /// The body of a record: the time, the event's count, the ABI, the registers, the size of the copy, the copy, and
     /// how many of its bytes the kernel could read.
     fn parse(record: &[u8], is_in_kernel: bool) -> Option<Sample> {
-        const FIRST: usize = 2;
-        if word(record, 1)? != PERF_SAMPLE_REGS_ABI_64 {
+        const FIRST: usize = 3;
+        if word(record, 2)? != PERF_SAMPLE_REGS_ABI_64 {
             return None;
         }
         let mut registers: Registers = Default::default();
@@ -328,6 +349,7 @@ impl Sample {
         bytes.extend_from_slice(copy);
         Some(Sample {
             boot_ns: word(record, 0)?,
+            cpu_ns: word(record, 1)?,
             is_in_kernel,
             registers,
             stack: CopiedStack { start, bytes },
@@ -344,9 +366,9 @@ mod tests {
         assert!(next_record(&mut &[][..]).is_none());
         assert!(next_record(&mut &[9, 0, 0, 0, 0, 0, 0, 0][..]).is_none());
         assert!(next_record(&mut &[0xff; 64][..]).is_none());
-        let mut record = [0; 104];
-        record[8] = 2;
-        record[80..88].copy_from_slice(&u64::MAX.to_le_bytes());
+        let mut record = [0; 112];
+        record[16] = 2;
+        record[88..96].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(Sample::parse(&record, false).is_none());
         assert!(Sample::parse(&[], false).is_none());
     }

@@ -2,6 +2,10 @@
 //!
 //! A carrier is a kernel thread, and runs many green threads. Which of them a sample belongs to
 //! follows from its time, and from what the carrier has recorded.
+//!
+//! The CPU time between two samples is drawn by lot for each, so that a program with a period of its
+//! own is not seen at the same place again and again. A sample stands for the CPU time since the one
+//! before, which the event counts.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,9 +28,17 @@ pub struct Series {
     pid: u32,
     settings: Settings,
     /// By the carrier's kernel thread, in the process's own namespace.
-    events: HashMap<u32, (u32, Event)>,
+    events: HashMap<u32, Carrier>,
+    random: u64,
     refusal: Option<io::Error>,
     lost: u64,
+}
+
+struct Carrier {
+    id: u32,
+    event: Event,
+    /// The CPU time at the last sample.
+    cpu_ns: u64,
 }
 
 /// A carrier that executes, at one instant.
@@ -35,6 +47,8 @@ pub struct RunningSample {
     pub carrier: u32,
     /// By CLOCK_BOOTTIME.
     pub boot_ns: u64,
+    /// The CPU time for which it stands.
+    pub ns: u64,
     pub(crate) sample: Sample,
 }
 
@@ -58,6 +72,7 @@ impl Series {
                 pages: PAGES[0],
             },
             events: HashMap::new(),
+            random: u64::from(pid) << 32 | 1,
             refusal: None,
             lost: 0,
         }
@@ -79,8 +94,8 @@ impl Series {
             if own_tid == 0 {
                 continue;
             }
-            if let Some((known, _)) = self.events.get_mut(&own_tid) {
-                *known = id;
+            if let Some(known) = self.events.get_mut(&own_tid) {
+                known.id = id;
                 continue;
             }
             let kernel_threads =
@@ -91,7 +106,8 @@ impl Series {
                 continue;
             }
             if let Some(event) = self.open(tid) {
-                self.events.insert(own_tid, (id, event));
+                let cpu_ns = 0;
+                self.events.insert(own_tid, Carrier { id, event, cpu_ns });
             }
         }
     }
@@ -117,27 +133,46 @@ impl Series {
 
     /// Calls `each` with the samples since the last call, carrier by carrier.
     pub fn take(&mut self, mut each: impl FnMut(RunningSample)) {
-        for (carrier, event) in self.events.values_mut() {
-            let carrier = *carrier;
-            self.lost += event.take(|sample| {
+        let period_ns = self.settings.period_ns;
+        // Where the kernel is not sampled, its time is no part of the next sample.
+        let most_ns = match self.settings.with_kernel {
+            true => u64::MAX,
+            false => period_ns + period_ns / 2,
+        };
+        for carrier in self.events.values_mut() {
+            let (id, cpu_ns) = (carrier.id, &mut carrier.cpu_ns);
+            let mut is_sampled = false;
+            self.lost += carrier.event.take(|sample| {
+                is_sampled = true;
+                let ns = sample.cpu_ns.saturating_sub(*cpu_ns).min(most_ns);
+                *cpu_ns = sample.cpu_ns;
                 each(RunningSample {
-                    carrier,
+                    carrier: id,
                     boot_ns: sample.boot_ns,
+                    ns,
                     sample,
                 });
             });
+            if is_sampled {
+                // Xorshift (Marsaglia, 2003).
+                self.random ^= self.random << 13;
+                self.random ^= self.random >> 7;
+                self.random ^= self.random << 17;
+                let drawn_ns = period_ns / 2 + self.random % period_ns.max(1);
+                carrier.event.set_period(drawn_ns);
+            }
         }
     }
 
     /// Forgets carriers whose kernel threads have ended.
     pub fn forget_ended(&mut self) {
-        self.events.retain(|_, (_, event)| !event.has_ended());
+        self.events.retain(|_, carrier| !carrier.event.has_ended());
     }
 
     /// Returns the descriptors that are readable when there are samples.
     pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let events = self.events.values();
-        events.map(|(_, event)| event.as_fd().as_raw_fd())
+        events.map(|carrier| carrier.event.as_fd().as_raw_fd())
     }
 
     /// Returns true if system calls and faults are sampled, too.

@@ -10,7 +10,7 @@
 //! 3. Read the frames of the samples; those of Python must be read soon.
 //! 4. In each interval: read the stacks of threads that have begun to wait and wait still.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, BufRead, BufReader};
@@ -24,6 +24,7 @@ use raddle_record::clock::Moment;
 use raddle_record::history::{History, Position, StackNumber, Unread};
 use raddle_record::profile::{Activity, Interner};
 use raddle_record::weights::OnCpu;
+use raddle_stacks::locks::{ObjectKind, Variables, waited_for};
 use raddle_stacks::{
     Captured, Kind, Modules, ProcessMemory, RunningSample, Series, StackReader, Symbols, Target,
 };
@@ -43,6 +44,8 @@ const NAMES_PART: u32 = 100;
 const MAPPINGS: Duration = Duration::from_secs(2);
 /// The most samples of carriers that are kept.
 const ON_CPU_MAX: usize = 1 << 21;
+/// The most objects of which names are looked for.
+const OBJECTS_MAX: usize = 1 << 13;
 /// The most descriptors that are waited for.
 const DESCRIPTORS_MAX: usize = 1 << 8;
 
@@ -56,8 +59,12 @@ pub(super) struct Recorder {
     pub history: History,
     pub on_cpu: Vec<OnCpu>,
     pub interner: Interner,
-    /// The numbers of the readers' stacks in the interner, by epochs.
-    pub stacks: Vec<Vec<u32>>,
+    /// The stacks of the readers, by epochs.
+    pub epochs: Vec<Epoch>,
+    /// The names of objects that threads waited for.
+    pub names: HashMap<(WaitKind, u64), String>,
+    /// Those without a name yet, which are addresses.
+    unnamed: Vec<(WaitKind, u64)>,
     chooser: Chooser,
     pub interval: Duration,
     pub begin: Moment,
@@ -67,6 +74,14 @@ pub(super) struct Recorder {
     named: Instant,
     naming: Duration,
     pub remarks: Vec<String>,
+}
+
+/// The stacks that a reader has read.
+pub(super) struct Epoch {
+    /// Their numbers in the interner.
+    pub stacks: Vec<u32>,
+    /// What a thread with such a stack waits for on a futex, if that is known.
+    pub waits: Vec<Option<ObjectKind>>,
 }
 
 /// Why an epoch has ended.
@@ -85,7 +100,7 @@ impl Recorder {
         let interval = Duration::from_secs(1) / frequency;
         let recording = Recording::start(pid)?;
         let begin = Moment::now();
-        let mut history = History::new(begin.boot_ns);
+        let mut history = History::new(begin.boot_ns, interval.as_nanos() as u64);
         for record in recording.threads() {
             history.was_there(&record);
             history.name(record.tid, record.name_bytes());
@@ -100,7 +115,9 @@ impl Recorder {
             history,
             on_cpu: Vec::new(),
             interner: Interner::default(),
-            stacks: Vec::new(),
+            epochs: Vec::new(),
+            names: HashMap::new(),
+            unnamed: Vec::new(),
             chooser: Chooser::new(begin.stamp),
             interval,
             begin,
@@ -152,8 +169,14 @@ impl Recorder {
         let code = layout.code.text_start..layout.code.text_end;
         let (stacks, managed) = (reader.stacks(), reader.managed());
         let numbers = names::intern(stacks, managed, &mut symbols, code, &mut self.interner);
+        let waits = stacks.iter();
+        let waits = waits.map(|stack| waited_for(&target, stack, &mut symbols));
+        self.epochs.push(Epoch {
+            stacks: numbers,
+            waits: waits.collect(),
+        });
         self.remarks.extend(symbols.shortcoming());
-        self.stacks.push(numbers);
+        self.name_variables(&target);
         Ok(ended)
     }
 
@@ -187,6 +210,7 @@ impl Recorder {
                 self.series.forget_ended();
                 self.series.follow(target);
                 self.name_threads();
+                self.name_descriptors();
             }
             if compared.elapsed() >= MAPPINGS {
                 compared = now;
@@ -241,7 +265,7 @@ impl Recorder {
             history.event(timed.lane, &timed.event, timed.boot_ns);
         })?;
         attribute(history, pending, self.recording.told_ns());
-        let epoch = self.stacks.len() as u32;
+        let epoch = self.epochs.len() as u32;
         for (sample, (tid, thread)) in found {
             if self.on_cpu.len() < ON_CPU_MAX
                 && let Some(number) = reader.sampled(tid, &sample)
@@ -250,6 +274,7 @@ impl Recorder {
                     thread,
                     stack: StackNumber { epoch, number },
                     at_ns: sample.boot_ns,
+                    ns: sample.ns,
                 });
             }
         }
@@ -279,11 +304,37 @@ impl Recorder {
         let begun = Instant::now();
         let captured = reader.read(unread.tid);
         self.chooser.spent(begun.elapsed());
-        let epoch = self.stacks.len() as u32;
+        let epoch = self.epochs.len() as u32;
         let number = captured.filter(|it| is_still(it, &unread));
         if let Some(number) = number.and_then(|it| it.stack) {
             let stack = StackNumber { epoch, number };
             self.history.mark(&unread, stack, chance);
+        }
+    }
+
+    /// Looks for the names of what threads wait for: descriptors now, before they are closed.
+    fn name_descriptors(&mut self) {
+        for (kind, object) in self.history.new_objects() {
+            if self.names.len() + self.unnamed.len() >= OBJECTS_MAX {
+                return;
+            }
+            if kind.is_address() {
+                self.unnamed.push((kind, object));
+            } else if kind.is_descriptor() {
+                let path = fs::read_link(format!("/proc/{}/fd/{object}", self.pid));
+                let name = path.ok().map(|path| path.to_string_lossy().into_owned());
+                self.names.extend(name.map(|name| ((kind, object), name)));
+            }
+        }
+    }
+
+    /// Looks for the names of static variables.
+    fn name_variables(&mut self, target: &Target<'_>) {
+        self.name_descriptors();
+        let mut variables = Variables::new(target.memory, target.modules);
+        for (kind, object) in std::mem::take(&mut self.unnamed) {
+            let name = variables.name(object);
+            self.names.extend(name.map(|name| ((kind, object), name)));
         }
     }
 

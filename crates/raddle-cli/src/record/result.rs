@@ -1,7 +1,7 @@
 //! The profile that a recording comes to.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::fs;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use raddle_inspect::WaitKind;
@@ -10,7 +10,7 @@ use raddle_record::history::{StackNumber, Told};
 use raddle_record::profile::{Activity, Profile, Wait};
 use raddle_record::weights::{Made, samples};
 
-use super::recorder::Recorder;
+use super::recorder::{Epoch, Recorder};
 
 /// The most objects that are told.
 const WAITS_MAX: usize = 1 << 12;
@@ -27,10 +27,10 @@ pub(super) fn profile(mut recorder: Recorder) -> Profile {
         interval_ns: recorder.interval.as_nanos() as u64,
         is_with_kernel: recorder.series.is_with_kernel(),
     };
-    let stacks = recorder.stacks;
+    let epochs = recorder.epochs;
     let resolve = |it: StackNumber| {
-        let epoch = stacks.get(it.epoch as usize)?;
-        epoch.get(it.number as usize).copied()
+        let epoch = epochs.get(it.epoch as usize)?;
+        epoch.stacks.get(it.number as usize).copied()
     };
     let mut interner = recorder.interner;
     let samples = samples(&told, &recorder.on_cpu, &made, &resolve, &mut interner);
@@ -52,7 +52,7 @@ pub(super) fn profile(mut recorder: Recorder) -> Profile {
         began_unix_ns: now_ns.saturating_sub(duration_ns),
         duration_ns,
         interval_ns: made.interval_ns,
-        waits: waits(&told, recorder.pid),
+        waits: waits(&told, &epochs, &recorder.names),
         functions: interner.functions,
         stacks: interner.stacks,
         threads: told.threads,
@@ -63,9 +63,11 @@ pub(super) fn profile(mut recorder: Recorder) -> Profile {
     }
 }
 
+type Object = (WaitKind, u64);
+
 /// Returns what threads waited for, the longest time first.
-fn waits(told: &Told, pid: u32) -> Vec<Wait> {
-    let mut waits: HashMap<(WaitKind, u64), Wait> = HashMap::new();
+fn waits(told: &Told, epochs: &[Epoch], names: &HashMap<Object, String>) -> Vec<Wait> {
+    let mut waits: HashMap<Object, Wait> = HashMap::new();
     for (doing, total) in &told.totals {
         let Activity::Waiting(kind) = doing.activity else {
             continue;
@@ -86,23 +88,42 @@ fn waits(told: &Told, pid: u32) -> Vec<Wait> {
         wait.longest_ns = wait.longest_ns.max(total.longest_ns);
         wait.threads += 1;
     }
+    let kinds = kinds(told, epochs);
     let mut waits: Vec<Wait> = waits.into_values().collect();
-    waits.sort_by_key(|wait| (std::cmp::Reverse(wait.total_ns), wait.object));
+    waits.sort_by_key(|wait| (Reverse(wait.total_ns), wait.object));
     waits.truncate(WAITS_MAX);
     for wait in &mut waits {
-        if let Some(wakers) = told.wakers.get(&(wait.kind, wait.object)) {
+        let object = (wait.kind, wait.object);
+        if let Some(wakers) = told.wakers.get(&object) {
             wait.wakers = wakers
                 .iter()
                 .map(|(&thread, &count)| (thread, count))
                 .collect();
-            let order = |it: &(u32, u64)| (std::cmp::Reverse(it.1), it.0);
-            wait.wakers.sort_by_key(order);
+            wait.wakers.sort_by_key(|it| (Reverse(it.1), it.0));
             wait.wakers.truncate(WAKERS_MAX);
         }
-        if wait.kind.is_descriptor() {
-            let path = fs::read_link(format!("/proc/{pid}/fd/{}", wait.object));
-            wait.name = path.ok().map(|path| path.to_string_lossy().into_owned());
-        }
+        let words = [
+            kinds.get(&wait.object).copied(),
+            names.get(&object).map(|it| &**it),
+        ];
+        let words: Vec<_> = words.into_iter().flatten().collect();
+        wait.name = (!words.is_empty()).then(|| words.join(" "));
     }
     waits
+}
+
+/// Returns the kinds of objects that threads waited for on a futex, as their stacks tell.
+fn kinds<'e>(told: &Told, epochs: &'e [Epoch]) -> HashMap<u64, &'e str> {
+    let mut kinds = HashMap::new();
+    for span in &told.spans {
+        if span.doing.activity != Activity::Waiting(WaitKind::FUTEX) {
+            continue;
+        }
+        let epoch = epochs.get(span.stack.epoch as usize);
+        let kind = epoch.and_then(|epoch| epoch.waits.get(span.stack.number as usize));
+        if let Some(Some(kind)) = kind {
+            kinds.entry(span.doing.object).or_insert(kind.word());
+        }
+    }
+    kinds
 }
