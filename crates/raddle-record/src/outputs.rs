@@ -11,7 +11,7 @@
 //! positions may be out of range; such a function, stack or thread is left out or shown as unknown.
 
 pub mod folded;
-//pub mod pprof;
+pub mod pprof;
 pub mod summary;
 pub mod totals;
 

@@ -1,5 +1,6 @@
 //! Tables in text: numbers to the right, then a text that is cut where the line ends.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// The columns of a terminal that a line fills at most.
@@ -11,6 +12,8 @@ const CUT: &str = "...";
 pub(super) struct Rows {
     heads: Vec<&'static str>,
     rows: Vec<Vec<String>>,
+    /// Texts below rows, by the position of the row.
+    notes: BTreeMap<usize, String>,
 }
 
 impl Rows {
@@ -19,12 +22,18 @@ impl Rows {
         Rows {
             heads: heads.to_vec(),
             rows: Vec::new(),
+            notes: BTreeMap::new(),
         }
     }
 
     /// Adds a row, with a cell for each head.
     pub(super) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
+    }
+
+    /// Adds a text below the last row.
+    pub(super) fn note(&mut self, text: String) {
+        self.notes.insert(self.rows.len().saturating_sub(1), text);
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -40,8 +49,14 @@ impl Rows {
                 *width = cell.chars().count().max(*width);
             }
         }
-        for row in [&heads].into_iter().chain(&self.rows) {
+        write_row(&heads, &widths, out);
+        let indent: usize = widths.iter().rev().skip(1).map(|it| it + GAP.len()).sum();
+        for (position, row) in self.rows.iter().enumerate() {
             write_row(row, &widths, out);
+            if let Some(note) = self.notes.get(&position) {
+                let note = cut(note, WIDTH.saturating_sub(indent + GAP.len()));
+                let _ = writeln!(out, "{:indent$}{GAP}{note}", "");
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use raddle_inspect::WaitKind;
 
 use crate::profile::{Activity, Function, Origin, Profile, Sample, Thread};
 
-/// From so many different names on, threads whose names differ in numbers only have one name.
+/// From so many different names on, numbers in names become stars, so that threads form groups.
 const NAMES_MAX: usize = 64;
 
 /// The name of what has none.
@@ -54,7 +54,7 @@ pub(super) fn thread(thread: &Thread) -> String {
     }
 }
 
-/// The names of all threads by position, and what threads in one group have in common.
+/// The names of all threads by position, equal ones for threads of a group.
 pub(super) struct ThreadNames {
     names: Vec<String>,
 }

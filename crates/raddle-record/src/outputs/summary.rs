@@ -175,7 +175,6 @@ fn objects(profile: &Profile, out: &mut String) {
         if let Some(object) = names.object(wait.kind, wait.object) {
             what += &format!(" {object}");
         }
-        what += &wakers(profile, wait);
         rows.row(vec![
             time(wait.total_ns.into()),
             time(wait.longest_ns.into()),
@@ -183,13 +182,16 @@ fn objects(profile: &Profile, out: &mut String) {
             wait.threads.to_string(),
             what,
         ]);
+        if let Some(wakers) = wakers(profile, wait) {
+            rows.note(wakers);
+        }
     }
     let title = "what threads waited for, the longest time first";
     section(title, &rows, sorted.len(), out);
 }
 
-/// Names the threads that woke others most often: `; woken by worker-1 (120), main (3), 4 others`.
-fn wakers(profile: &Profile, wait: &Wait) -> String {
+/// Names the threads that woke others most often: `woken by worker-1 (120), main (3), 4 others`.
+fn wakers(profile: &Profile, wait: &Wait) -> Option<String> {
     let named = wait.wakers.iter().take(WAKERS).map(|&(thread, times)| {
         let name = profile.threads.get(thread as usize);
         let name = name.map_or(names::UNKNOWN.into(), names::thread);
@@ -197,13 +199,13 @@ fn wakers(profile: &Profile, wait: &Wait) -> String {
     });
     let mut named: Vec<String> = named.collect();
     if named.is_empty() {
-        return String::new();
+        return None;
     }
     let others = wait.wakers.len() - named.len();
     if others != 0 {
         named.push(format!("{others} others"));
     }
-    format!("; woken by {}", named.join(", "))
+    Some(format!("woken by {}", named.join(", ")))
 }
 
 /// Writes a table below its title, which says of how many rows these are the first.
@@ -238,9 +240,10 @@ recorded 1.000s, 10 threads, 4 stacks, a sample each 10.00ms of CPU time
         assert!(text.starts_with(expected), "{text}");
         for line in [
             " 9.900s  99.0%    mutex",
-            "30.00ms  75.0%  30.00ms   75.0%  descend",
+            "30.00ms  75.0%  30.00ms  75.0%  descend",
             " 9.900s  99.4%     99      mutex  pthread_mutex_lock < work < start_thread",
-            "9.900s  200.00ms     99        9  mutex 0x5510 (table_lock); woken by main (99)",
+            "9.900s  200.00ms     99        9  mutex 0x5510 (table_lock)",
+            "                                    woken by main (99)",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
