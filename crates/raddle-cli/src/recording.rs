@@ -16,8 +16,10 @@ use raddle_record::order::Order;
 use raddle_record::rings::{From, Lane, Rings};
 use raddle_stacks::{Modules, ProcessMemory, Target, threads};
 
-use crate::dump::{connect, understand};
-use crate::failure::Failure;
+use crate::dump::connect;
+use crate::dump::locate::Location;
+use crate::dump::understand;
+use crate::failure::{Failure, say};
 
 /// For how many seconds more the process records after a request.
 const LASTS_S: u64 = 5;
@@ -62,7 +64,17 @@ impl Recording {
 
     fn open(pid: u32, request: &Request, from: From) -> Result<Recording> {
         let first = Moment::now();
-        let (answer, connection) = connect::open(pid, request)?;
+        let (answer, connection) = match request.kind {
+            RequestKind::LAYOUT => {
+                let location = Location::of(pid)?;
+                if let Some(silence) = location.silence {
+                    say(&silence);
+                }
+                (location.answer, location.connection)
+            }
+            // The connection is not needed any more.
+            _ => (connect::ask(pid, request)?, None),
+        };
         let snapshot = understand(pid, &answer)?;
         let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
         let layout = answer.get(behind..).and_then(Layout::parse);
@@ -103,7 +115,7 @@ impl Recording {
             clock: Clock::between(first, Moment::now()),
             told_ns: first.boot_ns,
             asker: (request.kind == RequestKind::RECORD).then(|| Asker::start(pid, layout)),
-            connection: (request.kind == RequestKind::LAYOUT).then_some(connection),
+            connection,
         })
     }
 

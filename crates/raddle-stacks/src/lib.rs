@@ -16,6 +16,7 @@
 //! | `registers` | the registers of all threads, for debuggers |
 //! | `stop` | a process that stands still for a moment |
 //! | `table` | the table of threads |
+//! | `tables` | where the tables are, if the process doesn't say it |
 //! | `light` | the light threads of the explicit API |
 //! | `capture` | the stacks of all threads, each one that the thread had |
 //! | `symbols` | names, lines, inlined functions |
@@ -54,6 +55,7 @@ mod series;
 mod stop;
 mod symbols;
 mod table;
+mod tables;
 mod unwind;
 
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture, capture_with};
@@ -69,4 +71,5 @@ pub use series::{RunningSample, Series};
 pub use stop::StoppedProcess;
 pub use symbols::{Named, Symbols};
 pub use table::threads;
+pub use tables::{Tables, TablesError};
 pub use unwind::{End, FRAMES_MAX, Frame};

@@ -7,15 +7,15 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use anyhow::Result;
-use raddle_inspect::{Layout, Request, RequestKind, Snapshot, ThreadFlags};
+use raddle_inspect::{Layout, Snapshot, ThreadFlags};
 use raddle_stacks::locks::{self, Edge, Owner, Variables, Waits};
 use raddle_stacks::{
     Captured, Frame, Java, Kind, Language, ManagedFrame, Modules, Named, ProcessMemory, Refusal,
     Stack, Stacks, Symbols, Target, capture_with,
 };
 
-use super::connect;
 use super::filter::{Filter, rebuild};
+use super::locate::Location;
 use super::process::Process;
 use super::{lights, managed, understand};
 use crate::failure::Failure;
@@ -36,6 +36,8 @@ pub(super) struct Taken {
     pub lights: u64,
     /// Why there are no Java locks or frames, if there is a virtual machine that was asked.
     pub java_missing: Option<String>,
+    /// One sentence on a process that has not answered.
+    pub silence: Option<String>,
 }
 
 /// A stack with the names of its frames.
@@ -86,13 +88,16 @@ pub(crate) struct Subject {
     modules: Modules,
     /// With it ends the right to read the memory, if it was given for this time.
     connection: Option<UnixStream>,
+    /// One sentence on a process that has not answered.
+    silence: Option<String>,
 }
 
 impl Subject {
-    /// Asks the process where its tables are; the inner error is why it can't be read, and the
+    /// Finds out where the tables of the process are; the inner error is why it can't be read, and the
     /// cure.
     pub(crate) fn open(pid: u32) -> Result<Result<Subject, String>> {
-        let (answer, connection) = connect::open(pid, &Request::new(RequestKind::LAYOUT, 1))?;
+        let location = Location::of(pid)?;
+        let answer = location.answer;
         let snapshot = understand(pid, &answer)?;
         let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
         let Some(layout) = answer.get(behind..).and_then(Layout::parse) else {
@@ -112,7 +117,8 @@ impl Subject {
                 layout,
                 memory,
                 modules,
-                connection: Some(connection),
+                connection: location.connection,
+                silence: location.silence,
             })),
             Err(error) => Ok(Err(format!(
                 "no stacks: its mappings can't be read ({error})"
@@ -167,6 +173,7 @@ impl Subject {
     ) -> Result<Option<(Taken, Waits)>> {
         let snapshot = self.snapshot()?;
         let taken = self.with_target(|target| {
+            let may_attach = may_attach && self.silence.is_none();
             let (java, java_missing) = match may_attach.then(|| Java::ask(target)).flatten() {
                 None => (None, None),
                 Some(Ok(java)) => (Some(java), None),
@@ -200,6 +207,7 @@ impl Subject {
             });
             let taken = Taken {
                 java_missing,
+                silence: self.silence.clone(),
                 ..named(
                     &snapshot,
                     stacks,
@@ -294,6 +302,7 @@ pub(super) fn named(
         names_missing: symbols.shortcoming(),
         lights,
         java_missing: None,
+        silence: None,
     }
 }
 
