@@ -3,6 +3,7 @@
 //
 // Usage: shares SECONDS. Computing is measured by the CPU time of the process, so that each
 // function has its part on a busy machine, too.
+#define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
