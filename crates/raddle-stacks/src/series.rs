@@ -20,8 +20,10 @@ use crate::perf_event::{Event, Sample, Settings};
 const CARRIERS_MAX: u32 = 1 << 12;
 /// Bytes of a stack that a sample has; what is further out is read from the process's memory.
 const STACK_BYTES: u32 = 16 << 10;
-/// Pages for the samples of a carrier, and the least, where the kernel gives no more: one sample.
-const PAGES: [usize; 2] = [32, 8];
+/// Pages for the samples of a carrier: for 30, for 7, and for one, if the kernel gives no more.
+const PAGES: [usize; 3] = [128, 32, 8];
+/// Where samples come faster, there is room for more.
+const SLOW_NS: u64 = 5_000_000;
 
 /// See the module.
 pub struct Series {
@@ -69,7 +71,7 @@ impl Series {
                 period_ns,
                 with_kernel: true,
                 stack_bytes: STACK_BYTES,
-                pages: PAGES[0],
+                pages: PAGES[usize::from(period_ns >= SLOW_NS)],
             },
             events: HashMap::new(),
             random: u64::from(pid) << 32 | 1,
@@ -122,8 +124,8 @@ impl Series {
             };
             if self.settings.with_kernel && self.events.is_empty() {
                 self.settings.with_kernel = false;
-            } else if self.settings.pages != PAGES[1] {
-                self.settings.pages = PAGES[1];
+            } else if let Some(fewer) = PAGES.into_iter().find(|&it| it < self.settings.pages) {
+                self.settings.pages = fewer;
             } else {
                 self.refusal = Some(error);
                 return None;

@@ -1,8 +1,8 @@
 // A program of known shares: five functions compute for 1, 2, 3, 4 and 5 parts of the time, five
-// threads wait for as many parts, and three locks are held for 1, 2 and 3 parts.
+// functions wait for as many parts, and three locks are held for 1, 2 and 3 parts.
 //
-// Usage: shares SECONDS. Computing is measured by the CPU time of the process, so that each
-// function has its part on a busy machine, too.
+// Usage: shares SECONDS. At the end it prints what it has measured itself, in seconds: "part NAME
+// TIME" of the CPU time of its thread, or of the time for which threads waited.
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdint.h>
@@ -13,6 +13,7 @@
 
 #define NOINLINE __attribute__((noinline, noclone))
 #define UNIT_NS 400000L
+#define CYCLE_US 30000
 
 static double seconds;
 
@@ -48,36 +49,45 @@ NOINLINE static void compute_three(void) { turn(3 * turns_of_unit); sink += 3; }
 NOINLINE static void compute_four(void) { turn(4 * turns_of_unit); sink += 4; }
 NOINLINE static void compute_five(void) { turn(5 * turns_of_unit); sink += 5; }
 
+static void (*const computing[5])(void) = {
+    compute_one, compute_two, compute_three, compute_four, compute_five,
+};
+static long computed_ns[5];
+
 static void *computes(void *unused)
 {
     while (!is_over()) {
-        compute_one();
-        compute_two();
-        compute_three();
-        compute_four();
-        compute_five();
+        for (int number = 0; number < 5; number++) {
+            long begin = now_ns(CLOCK_THREAD_CPUTIME_ID);
+            computing[number]();
+            computed_ns[number] += now_ns(CLOCK_THREAD_CPUTIME_ID) - begin;
+        }
     }
     return unused;
 }
 
-// Each waits in one function for its part of a cycle, and in another one for the rest.
-#define CYCLE_US 30000
-
-NOINLINE static void rest(long us) { usleep(us); sink++; }
+// Each thread waits in one function for its part of a cycle, and in another one for the rest.
+NOINLINE static void wait_rest(long us) { usleep(us); sink++; }
 NOINLINE static void wait_one(void) { usleep(CYCLE_US * 1 / 10); sink++; }
 NOINLINE static void wait_two(void) { usleep(CYCLE_US * 2 / 10); sink++; }
 NOINLINE static void wait_three(void) { usleep(CYCLE_US * 3 / 10); sink++; }
 NOINLINE static void wait_four(void) { usleep(CYCLE_US * 4 / 10); sink++; }
 NOINLINE static void wait_five(void) { usleep(CYCLE_US * 5 / 10); sink++; }
 
-static void (*const waits[5])(void) = {wait_one, wait_two, wait_three, wait_four, wait_five};
+static void (*const waiting[5])(void) = {wait_one, wait_two, wait_three, wait_four, wait_five};
+static long waited_ns[5];
+static long rested_ns[5];
 
-static void *sleeps(void *number)
+static void *sleeps(void *argument)
 {
-    long parts = (long)number + 1;
+    long number = (long)argument;
     while (!is_over()) {
-        waits[(long)number]();
-        rest(CYCLE_US * (10 - parts) / 10);
+        long begin = now_ns(CLOCK_MONOTONIC);
+        waiting[number]();
+        long middle = now_ns(CLOCK_MONOTONIC);
+        wait_rest(CYCLE_US * (9 - number) / 10);
+        waited_ns[number] += middle - begin;
+        rested_ns[number] += now_ns(CLOCK_MONOTONIC) - middle;
     }
     return NULL;
 }
@@ -87,22 +97,31 @@ pthread_mutex_t lock_two = PTHREAD_MUTEX_INITIALIZER;
 pthread_mutex_t lock_three = PTHREAD_MUTEX_INITIALIZER;
 
 static pthread_mutex_t *const locks[3] = {&lock_one, &lock_two, &lock_three};
+static long locked_ns[3]; // of both threads; changed while the lock is held
 
-// Two threads contend for each lock, and hold it for its parts of a unit.
-static void *locks_it(void *number)
+// Two threads contend for each lock, and hold it for its parts.
+static void *contends(void *argument)
 {
-    long parts = (long)number + 1;
+    long number = (long)argument;
     while (!is_over()) {
-        pthread_mutex_lock(locks[(long)number]);
-        usleep(parts * 5000);
-        pthread_mutex_unlock(locks[(long)number]);
+        long begin = now_ns(CLOCK_MONOTONIC);
+        pthread_mutex_lock(locks[number]);
+        locked_ns[number] += now_ns(CLOCK_MONOTONIC) - begin;
+        usleep((number + 1) * 5000);
+        pthread_mutex_unlock(locks[number]);
         usleep(100);
     }
     return NULL;
 }
 
+static void print(const char *name, long ns)
+{
+    printf("part %s %.6f\n", name, ns / 1e9);
+}
+
 int main(int count, char **arguments)
 {
+    static const char *const names[5] = {"one", "two", "three", "four", "five"};
     seconds = count > 1 ? atof(arguments[1]) : 2;
     is_over();
     // How many turns a unit has on this machine.
@@ -114,18 +133,31 @@ int main(int count, char **arguments)
 
     pthread_t threads[12];
     int made = 0;
-    pthread_create(&threads[made++], NULL, computes, NULL);
-    pthread_setname_np(threads[0], "computes");
+    pthread_create(&threads[made], NULL, computes, NULL);
+    pthread_setname_np(threads[made++], "computes");
     for (long number = 0; number < 5; number++) {
         pthread_create(&threads[made], NULL, sleeps, (void *)number);
         pthread_setname_np(threads[made++], "sleeps");
     }
     for (long number = 0; number < 6; number++) {
-        pthread_create(&threads[made], NULL, locks_it, (void *)(number % 3));
-        pthread_setname_np(threads[made++], "locks");
+        pthread_create(&threads[made], NULL, contends, (void *)(number % 3));
+        pthread_setname_np(threads[made++], "contends");
     }
     for (int number = 0; number < made; number++)
         pthread_join(threads[number], NULL);
-    puts("done");
+    char name[32];
+    long rest_ns = 0;
+    for (int number = 0; number < 5; number++) {
+        snprintf(name, sizeof name, "compute_%s", names[number]);
+        print(name, computed_ns[number]);
+        snprintf(name, sizeof name, "wait_%s", names[number]);
+        print(name, waited_ns[number]);
+        rest_ns += rested_ns[number];
+    }
+    print("wait_rest", rest_ns);
+    for (int number = 0; number < 3; number++) {
+        snprintf(name, sizeof name, "lock_%s", names[number]);
+        print(name, locked_ns[number]);
+    }
     return 0;
 }
