@@ -2,6 +2,7 @@
 
 mod chooser;
 mod formats;
+mod locks;
 mod names;
 mod program;
 mod recorder;

@@ -191,7 +191,9 @@ fn a_running_program_is_recorded_by_two_at_once_in_all_formats() {
             );
         }
         let stacks = read(Path::new(&folded))?;
-        ensure!(times(&stacks, &COMPUTING).len() == 5, "{stacks:?}");
+        // On a busy machine a second has few samples.
+        ensure!(!times(&stacks, &COMPUTING).is_empty(), "{stacks:?}");
+        ensure!(times(&stacks, &WAITING).len() == WAITING.len(), "{stacks:?}");
         ensure!(
             std::fs::read(&pprof)?.starts_with(&[0x1f, 0x8b]),
             "a gzip file"
