@@ -6,6 +6,7 @@ mod core_file;
 mod ctl;
 mod dump;
 mod gdb;
+mod locks;
 mod record;
 mod trace;
 
@@ -27,6 +28,7 @@ pub(crate) use core_file::CoreArguments;
 pub(crate) use ctl::{Allotment, Change, CtlArguments, Switch};
 pub(crate) use dump::StackArguments;
 pub(crate) use gdb::GdbArguments;
+pub(crate) use locks::LocksArguments;
 pub(crate) use record::RecordArguments;
 pub(crate) use trace::TraceArguments;
 
@@ -68,6 +70,7 @@ pub(crate) enum Command {
     Core(CoreArguments),
     Gdb(GdbArguments),
     Record(RecordArguments),
+    Locks(LocksArguments),
     Trace(TraceArguments),
     Ctl(CtlArguments),
     Bench(BenchArguments),

@@ -45,6 +45,7 @@ fn execute() -> ExitCode {
         Command::Core(arguments) => core_file::run(&arguments),
         Command::Gdb(arguments) => gdb::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
+        Command::Locks(arguments) => record::locks_command::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
         Command::Ctl(arguments) => dump::control(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

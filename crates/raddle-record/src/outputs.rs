@@ -3,6 +3,7 @@
 //! | module | output |
 //! |---|---|
 //! | [`folded`] | a line for each stack, for scripts that draw flame graphs |
+//! | [`locks`] | locks that threads waited for, for a terminal |
 //! | [`pprof`] | pprof's format, written and read |
 //! | [`summary`] | a text for a terminal |
 //! | [`totals`] | the time of each function |
@@ -11,6 +12,7 @@
 //! positions may be out of range; such a function, stack or thread is left out or shown as unknown.
 
 pub mod folded;
+pub mod locks;
 pub mod pprof;
 pub mod summary;
 pub mod totals;
