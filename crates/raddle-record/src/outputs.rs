@@ -2,6 +2,7 @@
 //!
 //! | module | output |
 //! |---|---|
+//! | [`firefox`] | a file for the Firefox Profiler |
 //! | [`folded`] | a line for each stack, for scripts that draw flame graphs |
 //! | [`pprof`] | pprof's format, written and read |
 //! | [`summary`] | a text for a terminal |
@@ -10,6 +11,7 @@
 //! Names come from the program: no output lets them end a field, a line or a tag. A profile's
 //! positions may be out of range; such a function, stack or thread is left out or shown as unknown.
 
+pub mod firefox;
 pub mod folded;
 pub mod pprof;
 pub mod summary;

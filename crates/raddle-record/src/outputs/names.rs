@@ -54,6 +54,16 @@ pub(super) fn thread(thread: &Thread) -> String {
     }
 }
 
+/// Returns the name of the program: the last part of its path.
+pub(super) fn program(profile: &Profile) -> String {
+    let path = profile.command.first().map_or("", String::as_str);
+    let name = path.rsplit('/').next().unwrap_or_default();
+    match name.trim() {
+        "" => format!("process {}", profile.pid),
+        name => plain(name),
+    }
+}
+
 /// The names of all threads by position, equal ones for threads of a group.
 pub(super) struct ThreadNames {
     names: Vec<String>,
