@@ -4,7 +4,9 @@
 //! |---|---|
 //! | [`firefox`] | a file for the Firefox Profiler |
 //! | [`folded`] | a line for each stack, for scripts that draw flame graphs |
+//! | [`html`] | a page with the profile and a viewer |
 //! | [`pprof`] | pprof's format, written and read |
+//! | [`speedscope`] | a file for speedscope |
 //! | [`summary`] | a text for a terminal |
 //! | [`totals`] | the time of each function |
 //!
@@ -13,7 +15,9 @@
 
 pub mod firefox;
 pub mod folded;
+pub mod html;
 pub mod pprof;
+pub mod speedscope;
 pub mod summary;
 pub mod totals;
 
