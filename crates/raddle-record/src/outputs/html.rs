@@ -28,7 +28,7 @@ const VIEWER_HASH: &str = "sha256-Erf8+pWx8HYziGVpkD4BFwQ9gQyDlRrJCE40xonvEEQ=";
 const VIEWER_STYLE: &str = include_str!("../../../../third-party/speedscope/speedscope.css");
 const VIEWER_LICENSE: &str = include_str!("../../../../third-party/speedscope/LICENSE");
 const START: &str = include_str!("html/start.js");
-const START_HASH: &str = "sha256-wYkZZMFtgyKi+spqXay99DV+UhCAZ+6FbDLeYvFSDs0=";
+const START_HASH: &str = "sha256-Ow+XZvwLY2gU/46CebX6AWxcz56z6i5Sjwkt6IvVqkI=";
 const STYLE: &str = include_str!("html/style.css");
 
 /// Writes the file.
@@ -104,4 +104,82 @@ fn escaped(text: &str) -> String {
         }
     }
     escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outputs::samples;
+    use base64::Engine;
+    use sha2::{Digest, Sha256};
+    use std::io::Read;
+
+    fn text(profile: &Profile) -> String {
+        let mut out = Vec::new();
+        write(profile, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn hash(script: &str) -> String {
+        let digest = Sha256::digest(script.as_bytes());
+        format!("sha256-{}", BASE64_STANDARD.encode(digest))
+    }
+
+    /// The scripts of a page: their opening tags, and their texts.
+    fn scripts(page: &str) -> Vec<(&str, &str)> {
+        let begins = page.split("<script").skip(1);
+        begins
+            .map(|rest| rest.split_once('>').unwrap())
+            .map(|(tag, rest)| (tag, rest.split_once("</script>").unwrap().0))
+            .collect()
+    }
+
+    #[test]
+    fn the_policy_names_the_scripts() {
+        let page = text(&samples::small());
+        let scripts = scripts(&page);
+        assert_eq!(scripts.len(), 3);
+        assert!(scripts[0].0.contains("application/octet-stream"));
+        assert_eq!(hash(scripts[1].1), START_HASH);
+        assert_eq!(hash(scripts[2].1), VIEWER_HASH);
+        for (_, script) in &scripts[1..] {
+            assert!(!script.contains("</script") && !script.contains("<!--"));
+        }
+        assert!(page.contains(VIEWER_LICENSE));
+    }
+
+    #[test]
+    fn a_page_has_the_profile() {
+        let page = text(&samples::small());
+        let packed = BASE64_STANDARD.decode(scripts(&page)[0].1).unwrap();
+        let mut unpacked = String::new();
+        GzDecoder::new(&packed[..])
+            .read_to_string(&mut unpacked)
+            .unwrap();
+        assert!(unpacked.contains("pthread_mutex_lock"));
+        assert!(page.contains("worker-1 #600000001"));
+        assert!(page.contains("<title>server: raddle record</title>"));
+        assert!(page.len() < 520_000, "{}", page.len());
+    }
+
+    #[test]
+    fn hostile_names_are_text() {
+        for profile in samples::hostile() {
+            let page = text(&profile);
+            let scripts = scripts(&page);
+            assert!(scripts.len() == 3 || scripts.is_empty());
+            let summary = page.split_once("<pre>").unwrap().1;
+            let summary = summary.split_once("</pre>").unwrap().0;
+            assert!(!summary.contains(['<', '>', '"']), "{summary}");
+            let title = page.split_once("<title>").unwrap().1;
+            assert!(!title.split_once("</title>").unwrap().0.contains('<'));
+        }
+    }
+
+    #[test]
+    fn a_page_of_nothing_has_an_open_summary_and_no_scripts() {
+        let page = text(&Profile::default());
+        assert!(page.contains("<details class=\"summary\" open>"));
+        assert!(scripts(&page).is_empty());
+    }
 }

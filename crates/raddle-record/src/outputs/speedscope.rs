@@ -8,9 +8,10 @@
 //! | waits by object | the object | the function that waited |
 //! | a thread | | what it did; in the order of time |
 //!
-//! A view without a sample is left out. The heaviest threads have views; from 65 names on,
-//! threads whose names differ in numbers share one. Of a stack of more than 500 frames the middle
-//! is left out, because the viewer calls itself for each frame.
+//! A view without a sample is left out. In views of sums, threads with names that differ in
+//! numbers only are one, `worker-*`. The heaviest threads have views of their own, as groups from
+//! 65 names on. Of a stack of more than 500 frames the middle is left out, because the viewer calls
+//! itself for each frame.
 
 mod frames;
 
@@ -92,7 +93,7 @@ impl View {
 
 fn file(profile: &Profile) -> File {
     let mut frames = Frames::of(profile);
-    let threads = ThreadNames::of(profile);
+    let threads = ThreadNames::groups(profile);
     let objects = ObjectNames::of(profile);
     let mut views = vec![
         sums(
@@ -121,6 +122,7 @@ fn file(profile: &Profile) -> File {
             Some((format!("{} {object}", kind.word()).trim().to_owned(), None))
         }),
     ];
+    let threads = ThreadNames::of(profile);
     views.extend(time_lines(profile, &mut frames, &threads, &objects));
     views.retain(|view| !view.samples.is_empty());
     File {
@@ -273,7 +275,7 @@ mod tests {
             stacks(&document, 1),
             [
                 "main;main;descend;descend 30000000",
-                "worker-1;start_thread;work 10000000"
+                "worker-*;start_thread;work 10000000"
             ]
         );
         assert_eq!(

@@ -1,5 +1,7 @@
 
 "use strict";
+// Sums have no order of time: the widest first.
+if (!location.hash) location.replace("#view=left-heavy");
 // Gives the profile to the viewer, when it is there: as a file that is dropped on it.
 window.addEventListener("load", () => {
   const text = document.getElementById("profile").textContent;
@@ -8,11 +10,10 @@ window.addEventListener("load", () => {
   const files = new DataTransfer();
   files.items.add(new File([bytes], "profile.speedscope.json"));
   const drop = () => {
-    const viewer = document.body.lastElementChild;
     const event = new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true });
-    (viewer.querySelector("div") || viewer).dispatchEvent(event);
+    document.querySelector("canvas").dispatchEvent(event);
   };
-  // The viewer has its canvas from its second frame on.
+  // The viewer takes files from its second frame on.
   requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(drop)));
   // It shows its own name in the title.
   new MutationObserver(() => {
