@@ -1,4 +1,4 @@
-//! One HTML file with the profile and its viewer, speedscope. It needs no network and no other file.
+//! An HTML file with the profile and its viewer, speedscope. It needs no network and no other file.
 //!
 //! | part | is |
 //! |---|---|
