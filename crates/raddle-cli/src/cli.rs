@@ -6,6 +6,7 @@ mod core_file;
 mod ctl;
 mod dump;
 mod gdb;
+mod record;
 mod trace;
 
 use std::ffi::OsString;
@@ -26,6 +27,7 @@ pub(crate) use core_file::CoreArguments;
 pub(crate) use ctl::{Allotment, Change, CtlArguments, Switch};
 pub(crate) use dump::StackArguments;
 pub(crate) use gdb::GdbArguments;
+pub(crate) use record::RecordArguments;
 pub(crate) use trace::TraceArguments;
 
 pub(crate) const CARRIERS_MAX: u16 = settings::CARRIERS_MAX as u16;
@@ -65,6 +67,7 @@ pub(crate) enum Command {
     Dump(DumpArguments),
     Core(CoreArguments),
     Gdb(GdbArguments),
+    Record(RecordArguments),
     Trace(TraceArguments),
     Ctl(CtlArguments),
     Bench(BenchArguments),

@@ -12,6 +12,7 @@ pub(crate) mod from_core;
 mod groups;
 mod lights;
 mod lines;
+pub(crate) mod locate;
 mod managed;
 mod mappings;
 pub(crate) mod process;
@@ -34,7 +35,7 @@ use raddle_inspect::{
 use raddle_stacks::locks::Deadlock;
 
 use crate::cli::{Allotment, Change, CtlArguments, DumpArguments, StackArguments, Switch};
-use crate::failure::Failure;
+use crate::failure::{Failure, say};
 use filter::Filter;
 use stacks::Taken;
 use usage::Usage;
@@ -150,12 +151,13 @@ fn show_snapshot(
 }
 
 fn show(is_json: bool, facts: &Facts<'_>, snapshot: &Snapshot<'_>) -> Result<()> {
-    let names_missing = facts
-        .stacks
-        .and_then(|taken| taken.names_missing.as_deref());
-    let missing = facts.missing.as_deref().or(names_missing);
-    if let Some(missing) = missing.filter(|_| !is_json) {
-        eprintln!("raddle: {missing}");
+    if !is_json {
+        let taken = facts.stacks;
+        let silence = taken.and_then(|taken| taken.silence.as_deref());
+        let names = taken.and_then(|taken| taken.names_missing.as_deref());
+        // Of a process that doesn't answer, no virtual machine was asked.
+        let missing = silence.or(facts.missing.as_deref());
+        missing.into_iter().chain(names).for_each(say);
     }
     let mut out = io::BufWriter::new(io::stdout().lock());
     if is_json {

@@ -14,6 +14,7 @@ mod gdb;
 mod machine;
 mod output;
 mod pages;
+mod record;
 mod recording;
 mod run;
 mod stack;
@@ -43,6 +44,7 @@ fn execute() -> ExitCode {
         Command::Dump(arguments) => dump::run(&arguments),
         Command::Core(arguments) => core_file::run(&arguments),
         Command::Gdb(arguments) => gdb::run(&arguments),
+        Command::Record(arguments) => record::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
         Command::Ctl(arguments) => dump::control(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),

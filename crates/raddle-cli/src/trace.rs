@@ -14,7 +14,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::cli::TraceArguments;
 use crate::failure::{Failure, say};
 use crate::output::Output;
-use crate::recording::{Recording, Timed};
+use crate::recording::{Recording, Timed, command};
 
 /// How often the rings are read, unless they fill up.
 const POLL: Duration = Duration::from_millis(10);
@@ -137,15 +137,4 @@ impl<W: io::Write> Tracer<W> {
             }
         }
     }
-}
-
-/// The command line of a process.
-fn command(pid: u32) -> Vec<String> {
-    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words = bytes
-        .split(|&byte| byte == 0)
-        .filter(|word| !word.is_empty());
-    words
-        .map(|word| String::from_utf8_lossy(word).into_owned())
-        .collect()
 }

@@ -181,7 +181,7 @@ impl Client {
     /// Closes the connection and gives the memory back.
     pub(crate) fn finish(&mut self) {
         if core::mem::replace(&mut self.reads, false) {
-            tracer::restore();
+            tracer::reader_leaves();
         }
         self.unmap_page();
         self.answer.free();
@@ -309,7 +309,12 @@ impl Client {
             return false;
         }
         if request.kind == RequestKind::LAYOUT && request.value != 0 {
-            self.reads = tracer::declare(peer(Self::fd()).map_or(0, |peer| peer[0]));
+            self.reads = tracer::reader_comes(peer(Self::fd()).map_or(0, |peer| peer[0]));
+        }
+        // Whoever has events recorded for ever doesn't read them now.
+        let seconds = request.value as u32;
+        if request.kind == RequestKind::RECORD && !matches!(seconds, 0 | u32::MAX) {
+            tracer::recorder_comes(peer(Self::fd()).map_or(0, |peer| peer[0]));
         }
         self.be_patient();
         self.send() || self.goes_on_reading()

@@ -6,6 +6,8 @@
 //! | [`rings`] | the rings of events in the process's memory |
 //! | [`clock`] | the time of a stamp |
 //! | [`order`] | events of all rings in the order of time |
+//! | [`history`] | what each thread does, from event to event |
+//! | [`weights`] | the profile that a history and the stacks of its spans come to |
 //! | [`outputs`] | files and texts that are made of a profile |
 //! | [`perfetto`] | a trace for Perfetto |
 //! | [`profile`] | where threads ran and waited, with names |
@@ -14,8 +16,10 @@
 //! all that is kept has a limit.
 
 pub mod clock;
+pub mod history;
 pub mod order;
 pub mod outputs;
 pub mod perfetto;
 pub mod profile;
 pub mod rings;
+pub mod weights;

@@ -10,10 +10,13 @@
 //! | `kernel` | what the kernel says of kernel threads |
 //! | `perf_event` | samples of a kernel thread that executes |
 //! | `sampler` | one such sample, for a dump |
+//! | `series` | the samples of all carriers, for a recording |
+//! | `reader` | the stacks of single threads, for a recording |
 //! | [`corefile`] | core files: written, read, completed |
 //! | `registers` | the registers of all threads, for debuggers |
 //! | `stop` | a process that stands still for a moment |
 //! | `table` | the table of threads |
+//! | `tables` | where the tables are, if the process doesn't say it |
 //! | `light` | the light threads of the explicit API |
 //! | `capture` | the stacks of all threads, each one that the thread had |
 //! | `symbols` | names, lines, inlined functions |
@@ -44,12 +47,15 @@ mod names;
 mod perf_event;
 mod perf_map;
 mod python;
+mod reader;
 mod registers;
 mod rules;
 mod sampler;
+mod series;
 mod stop;
 mod symbols;
 mod table;
+mod tables;
 mod unwind;
 
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture, capture_with};
@@ -59,8 +65,11 @@ pub use managed::{Language, ManagedAt, ManagedFrame};
 pub use memory::{Memory, ProcessMemory, Refusal};
 pub use modules::{Module, Modules};
 pub use names::{Function, SERVE_NAMES, serve_names};
+pub use reader::StackReader;
 pub use registers::{ThreadRegisters, parked, read_registers};
+pub use series::{RunningSample, Series};
 pub use stop::StoppedProcess;
 pub use symbols::{Named, Symbols};
 pub use table::threads;
+pub use tables::{Tables, TablesError};
 pub use unwind::{End, FRAMES_MAX, Frame};
