@@ -54,6 +54,16 @@ pub(super) fn thread(thread: &Thread) -> String {
     }
 }
 
+/// Returns the name of the program: the last part of its path.
+pub(super) fn program(profile: &Profile) -> String {
+    let path = profile.command.first().map_or("", String::as_str);
+    let name = path.rsplit('/').next().unwrap_or_default();
+    match name.trim() {
+        "" => format!("process {}", profile.pid),
+        name => plain(name),
+    }
+}
+
 /// The names of all threads by position, equal ones for threads of a group.
 pub(super) struct ThreadNames {
     names: Vec<String>,
@@ -62,12 +72,32 @@ pub(super) struct ThreadNames {
 impl ThreadNames {
     /// Names with their numbers, as long as there are few.
     pub(super) fn of(profile: &Profile) -> ThreadNames {
-        let mut names: Vec<String> = profile.threads.iter().map(thread).collect();
+        let names: Vec<String> = profile.threads.iter().map(thread).collect();
         let different: BTreeSet<&String> = names.iter().collect();
         if different.len() > NAMES_MAX {
-            names = names.iter().map(|name| without_numbers(name)).collect();
+            return ThreadNames::groups(profile);
         }
         ThreadNames { names }
+    }
+
+    /// Names in which each number is a star, if there are different numbers.
+    pub(super) fn groups(profile: &Profile) -> ThreadNames {
+        let names: Vec<String> = profile.threads.iter().map(thread).collect();
+        let mut groups: HashMap<String, &String> = HashMap::new();
+        let mut many: BTreeSet<String> = BTreeSet::new();
+        for name in &names {
+            let group = without_numbers(name);
+            if *groups.entry(group.clone()).or_insert(name) != name {
+                many.insert(group);
+            }
+        }
+        let shown = |name: &String| match without_numbers(name) {
+            group if many.contains(&group) => group,
+            _ => name.clone(),
+        };
+        ThreadNames {
+            names: names.iter().map(shown).collect(),
+        }
     }
 
     /// The thread's name; those of a group are equal.
@@ -170,6 +200,13 @@ mod tests {
         assert_eq!(threads(64).get(63), "worker-63");
         assert_eq!(threads(65).get(63), "worker-*");
         assert_eq!(threads(1).get(1), UNKNOWN);
+        let mut threads = crate::outputs::samples::small().threads;
+        threads[0].name = "main-2".into();
+        let groups = ThreadNames::groups(&Profile {
+            threads,
+            ..Profile::default()
+        });
+        assert_eq!((groups.get(0), groups.get(9)), ("main-2", "worker-*"));
         assert_eq!(without_numbers("a12b3"), "a*b*");
     }
 

@@ -3,7 +3,7 @@
 //!
 //! | in the file | is |
 //! |---|---|
-//! | values of a sample | `samples`; `wall`, `cpu` and `off_cpu` in nanoseconds; `wall` is the sum |
+//! | a sample's values | `samples`; `wall`, `cpu`, `off_cpu` in nanoseconds; `wall` is their sum |
 //! | labels of a sample | `thread`, `tid`, `activity`, `object` |
 //! | a location | a function with those that are inlined in it |
 //! | a mapping | a module, or `[kernel]`, `[python]`, `[java]`, `[jit]` |
