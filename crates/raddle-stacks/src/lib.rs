@@ -14,6 +14,7 @@
 //! | `registers` | the registers of all threads, for debuggers |
 //! | `stop` | a process that stands still for a moment |
 //! | `table` | the table of threads |
+//! | `carriers` | the carriers and engines |
 //! | `light` | the light threads of the explicit API |
 //! | `capture` | the stacks of all threads, each one that the thread had |
 //! | `symbols` | names, lines, inlined functions |
@@ -30,6 +31,7 @@
 //! kept has a limit.
 
 mod capture;
+mod carriers;
 pub mod corefile;
 mod elf;
 mod exports;
@@ -53,6 +55,7 @@ mod table;
 mod unwind;
 
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture, capture_with};
+pub use carriers::{CarrierSlice, CarrierSlot, Carriers, EngineSlot, carriers};
 pub use java::{Java, JavaLock, JavaThread};
 pub use kernel::{StoppedThreads, UserRegisters};
 pub use managed::{Language, ManagedAt, ManagedFrame};
@@ -62,5 +65,5 @@ pub use names::{Function, SERVE_NAMES, serve_names};
 pub use registers::{ThreadRegisters, parked, read_registers};
 pub use stop::StoppedProcess;
 pub use symbols::{Named, Symbols};
-pub use table::threads;
+pub use table::{ThreadSlot, Threads, threads};
 pub use unwind::{End, FRAMES_MAX, Frame};

@@ -2,12 +2,11 @@
 
 use std::fmt;
 
-use raddle_inspect::{
-    CarrierRecord, CarrierState, Header, LAYOUT_MAGIC, Layout, ThreadState, Wire,
-};
+use raddle_inspect::{CarrierRecord, Header, LAYOUT_MAGIC, Layout, ThreadState, Wire};
 
 use super::file::CoreFile;
 use crate::capture::Target;
+use crate::carriers::carriers;
 use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::table::Table;
@@ -16,8 +15,6 @@ use crate::table::Table;
 const NAME: &str = "raddle";
 /// The most bytes of data that are searched for the layout.
 const DATA_MAX: u64 = 64 << 20;
-/// The most carriers that are read.
-const CARRIERS_MAX: u32 = 1 << 12;
 
 /// Why a core has no tables of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,7 +54,11 @@ impl Tables {
     pub fn of(core: &CoreFile, modules: &Modules) -> Result<Tables, TablesError> {
         let layout = find(core)?;
         let started_ns = core.word(layout.started).unwrap_or(0);
-        let carriers = carriers(core, &layout);
+        let carriers: Vec<CarrierRecord> = carriers(core, &layout, &[])
+            .carriers
+            .iter()
+            .map(|carrier| carrier.record)
+            .collect();
         let target = Target {
             pid: core.pid(),
             memory: core,
@@ -119,43 +120,4 @@ fn find(core: &CoreFile) -> Result<Layout, TablesError> {
         }
     }
     Err(other)
-}
-
-fn carriers(core: &CoreFile, layout: &Layout) -> Vec<CarrierRecord> {
-    let count = core.half(layout.carrier_count).unwrap_or(0);
-    let address = |number: u32| core.word(layout.carriers.checked_add(u64::from(number) * 8)?);
-    (0..count.min(CARRIERS_MAX))
-        .filter_map(|number| carrier(core, layout, address(number)?))
-        .collect()
-}
-
-/// Reads a carrier; `None` for one that has ended.
-fn carrier(core: &CoreFile, layout: &Layout, at: u64) -> Option<CarrierRecord> {
-    let places = &layout.carrier;
-    let half = |offset: u64| core.half(at.checked_add(offset)?);
-    let word = |offset: u32| core.word(at.checked_add(offset.into())?);
-    let current = word(places.current)?;
-    let state = half(places.state.into())?;
-    if state == Layout::CARRIER_ENDED {
-        return None;
-    }
-    let current_tid = match current {
-        0 => 0,
-        slot => core.half(slot.checked_add(layout.thread.tid.into())?)?,
-    };
-    Some(CarrierRecord {
-        id: half(layout.carrier_id)?,
-        kernel_tid: half(layout.carrier_kernel_tid)?,
-        state: match half(places.handed_off.into())? {
-            0 => CarrierState(state),
-            _ => CarrierState::BLOCKED,
-        },
-        current_tid,
-        switches: word(places.switches)?,
-        steal: word(places.steal)?,
-        steal_fail: word(places.steal_fail)?,
-        preempt: word(places.preempt)?,
-        park: word(places.park)?,
-        ..CarrierRecord::default()
-    })
 }
