@@ -6,6 +6,7 @@ mod core_file;
 mod ctl;
 mod dump;
 mod gdb;
+mod top;
 mod trace;
 
 use std::ffi::OsString;
@@ -26,6 +27,7 @@ pub(crate) use core_file::CoreArguments;
 pub(crate) use ctl::{Allotment, Change, CtlArguments, Switch};
 pub(crate) use dump::StackArguments;
 pub(crate) use gdb::GdbArguments;
+pub(crate) use top::{SortKey, TopArguments};
 pub(crate) use trace::TraceArguments;
 
 pub(crate) const CARRIERS_MAX: u16 = settings::CARRIERS_MAX as u16;
@@ -63,6 +65,7 @@ pub(crate) enum Command {
     Run(RunArguments),
     Doctor(DoctorArguments),
     Dump(DumpArguments),
+    Top(TopArguments),
     Core(CoreArguments),
     Gdb(GdbArguments),
     Trace(TraceArguments),
