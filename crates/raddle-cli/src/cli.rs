@@ -246,8 +246,8 @@ pub(crate) struct DumpArguments {
     #[arg(long)]
     pub stats: bool,
 
-    /// Shows the CPU time of each green thread, those that use most first. The process counts from
-    /// the first such request on; each switch reads the clock from then on
+    /// Shows the CPU time of each green thread, those that use most first. The process counts
+    /// meanwhile, and each switch reads the clock
     #[arg(long, conflicts_with = "stats")]
     pub cpu: bool,
 

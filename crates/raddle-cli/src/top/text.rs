@@ -1,6 +1,6 @@
 //! A frame as plain text, in 80 columns where names permit it.
 
-use raddle_inspect::{Histogram, ThreadFlags, ThreadRecord, ThreadState, WaitKind};
+use raddle_inspect::{Histogram, NO_CARRIER, ThreadRecord, ThreadState, WaitKind};
 
 use super::Shown;
 use super::lints::Lint;
@@ -40,12 +40,12 @@ const fn left(title: &'static str, width: usize) -> Column {
 pub(super) const THREADS: [Column; 8] = [
     right("TID", 10),
     right("CPU%", 5),
-    right("WAKES/s", 8),
-    right("TURNS/s", 8),
+    right("WAKES/s", 7),
+    right("TURNS/s", 7),
     left("STATE", 8),
-    right("SINCE", 7),
-    left("WAITS FOR", 15),
-    left("NAME", 11),
+    right("SINCE", 6),
+    left("WAITS FOR", 14),
+    left("NAME", 15),
 ];
 pub(super) const GROUPS: [Column; 9] = [
     right("THREADS", 8),
@@ -171,7 +171,7 @@ pub(super) fn head(source: &Source, frame: &Frame) -> Vec<String> {
             states.waiting,
         ),
         format!(
-            "CPU {:.1}% in threads, {:.1}% in the process; {carriers} carrier{}{}{cpus}{}",
+            "CPU {:.1}% threads, {:.1}% process; {carriers} carrier{}{}{cpus}{}",
             frame.percent(frame.threads_cpu_ns()),
             frame.percent(frame.process_cpu_ns),
             if carriers == 1 { "" } else { "s" },
@@ -181,7 +181,7 @@ pub(super) fn head(source: &Source, frame: &Frame) -> Vec<String> {
                 format!(" ({extra} extra)")
             },
             waits.map_or(String::new(), |ns| {
-                format!(", {:.1}% without a CPU", frame.percent(ns))
+                format!(", no CPU {:.1}%", frame.percent(ns))
             })
         ),
         delays(frame),
@@ -219,25 +219,23 @@ pub(super) fn thread(frame: &Frame, row: &Row) -> [String; 8] {
     ]
 }
 
+/// The main thread has the id of the process.
 fn name(row: &Row) -> String {
-    let mut name = plain(row.record.name_bytes());
-    let flags = [
-        (ThreadFlags::MAIN, " (main)"),
-        (ThreadFlags::BOUND, " (bound)"),
-    ];
-    for (flag, word) in flags {
-        if row.record.flags.contains(flag) {
-            name += word;
-        }
+    let name = plain(row.record.name_bytes());
+    if row.is_bound() {
+        format!("{name} (bound)")
+    } else {
+        name
     }
-    name
 }
 
 fn waits_for(record: &ThreadRecord) -> String {
     let kind = record.wait_kind;
     match kind {
         _ if record.state != ThreadState::WAITING => match record.state {
-            ThreadState::RUNNING => format!("on carrier {}", record.carrier as i32),
+            ThreadState::RUNNING if record.carrier != NO_CARRIER => {
+                format!("carrier {}", record.carrier)
+            }
             _ => "-".into(),
         },
         // The last digits tell objects apart.

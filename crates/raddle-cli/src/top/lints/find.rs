@@ -104,53 +104,60 @@ fn starved(settings: &Settings, frame: &Frame, short: f64) -> Option<Lint> {
     })
 }
 
-fn holds_carrier(frame: &Frame) -> Vec<Lint> {
-    let blocked = frame.pool().filter(|carrier| {
-        let since_ns = carrier.blocked_since_ns;
-        since_ns.is_some() && carrier.slot.record.current_tid != 0
-    });
-    let blocked: HashMap<u32, &CarrierRow> = blocked
-        .map(|carrier| (carrier.slot.record.current_tid, carrier))
+/// A thread that has not run since, on a carrier of which the kernel thread has neither executed nor
+/// waited for a CPU, or in the place of which another runs: it waits in the kernel.
+fn holds_carrier(frame: &Frame) -> Option<Lint> {
+    let is_still = |it: &CarrierRow| {
+        let used_ns = it
+            .cpu_ns
+            .zip(it.cpu_wait_ns)
+            .map(|(ran, waited)| ran + waited);
+        used_ns.is_some_and(|ns| ns < frame.interval_ns() / 100) && it.turns == 0
+    };
+    let holds = |it: &&CarrierRow| {
+        let state = it.slot.record.state;
+        let is_held = state == CarrierState::RUNNING && is_still(it);
+        it.slot.record.current_tid != 0 && (it.blocked_since_ns.is_some() || is_held)
+    };
+    let held: HashMap<u32, &CarrierRow> = frame
+        .pool()
+        .filter(holds)
+        .map(|it| (it.slot.record.current_tid, it))
         .collect();
-    if blocked.is_empty() {
-        return Vec::new();
+    if held.is_empty() {
+        return None;
     }
-    let mut findings = Vec::new();
-    for row in &frame.rows {
-        let Some(carrier) = blocked.get(&row.record.tid) else {
-            continue;
-        };
-        if row.record.state != ThreadState::RUNNING || row.is_bound() {
-            continue;
-        }
-        let blocked_ns = carrier.blocked_since_ns.unwrap_or(frame.now_ns);
-        let since_ns = row.still_since_ns.max(blocked_ns);
-        let id = carrier.slot.record.id;
-        let seconds = frame.now_ns.saturating_sub(since_ns) as f64 / 1e9;
-        let text = format!(
-            "{} holds carrier {id} in the kernel, for {seconds:.1} s so far",
-            named(row)
-        );
-        let name = plain(row.record.name_bytes());
-        let cure = format!(
-            "give it a kernel thread of its own (raddle run --exclude 'name:{name}'), or make the \
-             call in a way that doesn't block"
-        );
-        findings.push(Lint {
-            tids: vec![row.record.tid],
-            carriers: vec![id],
-            // A thread that blocks anew is another finding.
-            ..Lint::new(
-                Kind::HoldsCarrier,
-                u64::from(row.record.tid),
-                since_ns,
-                text,
-                cure,
-            )
-        });
-    }
-    findings.retain(|it| frame.now_ns.saturating_sub(it.since_ns) >= LASTS_NS);
-    findings
+    let held_ns = |row: &Row| frame.now_ns.saturating_sub(row.still_since_ns);
+    let is_its = |row: &&Row| {
+        row.record.state == ThreadState::RUNNING
+            && !row.is_bound()
+            && held_ns(row) >= LASTS_NS
+            && held.contains_key(&row.record.tid)
+    };
+    let mut rows: Vec<&Row> = frame.rows.iter().filter(is_its).collect();
+    rows.sort_by_key(|row| (row.still_since_ns, row.record.tid));
+    let first = *rows.first()?;
+    let text = format!(
+        "{} {} in the kernel, for {:.1} s so far",
+        have(&rows, "holds", "hold"),
+        match rows.len() {
+            1 => format!("carrier {}", held[&first.record.tid].slot.record.id),
+            all => count(all as u64, "carrier"),
+        },
+        held_ns(first) as f64 / 1e9
+    );
+    let name = plain(first.record.name_bytes());
+    let cure = format!(
+        "give it a kernel thread of its own (raddle run --exclude 'name:{name}'), or use a call \
+         that Raddle handles; raddle dump --tid {} says where it is",
+        first.record.tid
+    );
+    let carriers = rows.iter().map(|row| held[&row.record.tid].slot.record.id);
+    Some(Lint {
+        tids: tids(&rows),
+        carriers: carriers.collect(),
+        ..Lint::new(Kind::HoldsCarrier, 0, first.still_since_ns, text, cure)
+    })
 }
 
 fn crowded(settings: &Settings, frame: &Frame, short: f64) -> Option<Lint> {
