@@ -8,6 +8,7 @@ mod dump;
 mod gdb;
 mod locks;
 mod record;
+mod top;
 mod trace;
 
 use std::ffi::OsString;
@@ -30,6 +31,7 @@ pub(crate) use dump::StackArguments;
 pub(crate) use gdb::GdbArguments;
 pub(crate) use locks::LocksArguments;
 pub(crate) use record::RecordArguments;
+pub(crate) use top::{SortKey, TopArguments};
 pub(crate) use trace::TraceArguments;
 
 pub(crate) const CARRIERS_MAX: u16 = settings::CARRIERS_MAX as u16;
@@ -67,6 +69,7 @@ pub(crate) enum Command {
     Run(RunArguments),
     Doctor(DoctorArguments),
     Dump(DumpArguments),
+    Top(TopArguments),
     Core(CoreArguments),
     Gdb(GdbArguments),
     Record(RecordArguments),
@@ -249,8 +252,8 @@ pub(crate) struct DumpArguments {
     #[arg(long)]
     pub stats: bool,
 
-    /// Shows the CPU time of each green thread, those that use most first. The process counts from
-    /// the first such request on; each switch reads the clock from then on
+    /// Shows the CPU time of each green thread, those that use most first. The process counts
+    /// meanwhile, and each switch reads the clock
     #[arg(long, conflicts_with = "stats")]
     pub cpu: bool,
 

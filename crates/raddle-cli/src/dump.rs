@@ -40,6 +40,9 @@ use filter::Filter;
 use stacks::Taken;
 use usage::Usage;
 
+/// For how many seconds more than needed CPU time is counted.
+const COUNTED_S: u64 = 5;
+
 pub(crate) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     if arguments.deadlocks && arguments.from.is_none() {
         return deadlocks::run(arguments);
@@ -110,7 +113,9 @@ fn show_snapshot(
         (_, true) => RequestKind::CPU,
         _ => RequestKind::SNAPSHOT,
     };
-    let request = Request::new(kind, 0);
+    // The process counts until the second request.
+    let counted_s = arguments.interval.ceil() as u64 + COUNTED_S;
+    let request = Request::new(kind, if arguments.cpu { counted_s } else { 0 });
     let before = if arguments.cpu {
         Some(connect::ask(pid, &request)?)
     } else {

@@ -19,6 +19,7 @@ mod recording;
 mod run;
 mod stack;
 mod table;
+mod top;
 mod trace;
 
 use std::process::ExitCode;
@@ -42,6 +43,7 @@ fn execute() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Core(arguments) => core_file::run(&arguments),
         Command::Gdb(arguments) => gdb::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),

@@ -16,8 +16,8 @@
 
 pub mod firefox;
 pub mod folded;
-pub mod locks;
 pub mod html;
+pub mod locks;
 pub mod pprof;
 pub mod speedscope;
 pub mod summary;
