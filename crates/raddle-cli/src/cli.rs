@@ -38,9 +38,10 @@ pub(crate) const CARRIERS_MAX: u16 = settings::CARRIERS_MAX as u16;
 pub(crate) use raddle_inspect::settings::{
     CARRIERS as CARRIERS_VARIABLE, CHAOS as CHAOS_VARIABLE, CPUS as CPUS_VARIABLE,
     EXCLUDE as EXCLUDE_VARIABLE, EXTRA_CARRIERS as EXTRA_CARRIERS_VARIABLE,
-    MAX_RUNNABLE as MAX_RUNNABLE_VARIABLE, MAX_THREADS as MAX_THREADS_VARIABLE,
-    POLICY as POLICY_VARIABLE, QUANTUM as QUANTUM_VARIABLE, SHARE as SHARE_VARIABLE,
-    VERBOSE as VERBOSE_VARIABLE, WATCH_DEADLOCKS as WATCH_DEADLOCKS_VARIABLE,
+    FLIGHT_RECORDER as FLIGHT_RECORDER_VARIABLE, MAX_RUNNABLE as MAX_RUNNABLE_VARIABLE,
+    MAX_THREADS as MAX_THREADS_VARIABLE, POLICY as POLICY_VARIABLE, QUANTUM as QUANTUM_VARIABLE,
+    SHARE as SHARE_VARIABLE, VERBOSE as VERBOSE_VARIABLE,
+    WATCH_DEADLOCKS as WATCH_DEADLOCKS_VARIABLE,
 };
 /// Between patterns in `RADDLE_EXCLUDE` and rules in `RADDLE_SHARE`.
 pub(crate) const EXCLUDE_SEPARATOR: char = ';';
@@ -164,6 +165,22 @@ pub(crate) struct RunArguments {
         value_parser = parse_watch
     )]
     pub watch_deadlocks: Option<u32>,
+
+    /// Keeps the latest 65536 events of each carrier in memory, for `raddle trace --last`
+    ///
+    /// If a signal ends the program, the events of all carriers are in raddle-PID.events, in the
+    /// current folder or in FOLDER, for `raddle trace --from`. A switch takes some tens of
+    /// nanoseconds more.
+    #[arg(
+        long,
+        env = FLIGHT_RECORDER_VARIABLE,
+        value_name = "FOLDER",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1",
+        value_parser = parse_flight_recorder
+    )]
+    pub flight_recorder: Option<OsString>,
 
     /// Which runnable thread runs next: fifo, lifo, priority, fair, deadline, or a plug-in's file
     /// [default: fifo, or fair with --share]
@@ -360,6 +377,17 @@ fn parse_interval(text: &str) -> Result<f64, String> {
     allowed.ok_or_else(|| "give a number of seconds from 0.01 to 3600".into())
 }
 
+/// 1, 0, or a folder: as a path that a program understands that changes its folder.
+fn parse_flight_recorder(text: &str) -> Result<OsString, String> {
+    if matches!(text, "0" | "1") {
+        return Ok(text.into());
+    }
+    let folder = std::fs::canonicalize(text).ok().filter(|it| it.is_dir());
+    let (flag, variable) = ("--flight-recorder", FLIGHT_RECORDER_VARIABLE);
+    let folder = folder.map(PathBuf::into_os_string);
+    folder.ok_or_else(|| format!("give {flag} or {variable} an existing folder, or 0 or 1"))
+}
+
 /// Milliseconds, or 0.
 fn parse_watch(text: &str) -> Result<u32, String> {
     let allowed = text
@@ -459,6 +487,7 @@ fn commands() -> String {
 fn plain(value: &ContextValue) -> String {
     let name = |text: &str| {
         let first = text.split(' ').next().unwrap_or_default();
+        let first = first.split("[=").next().unwrap_or_default();
         first
             .trim_end_matches("...")
             .trim_matches(['<', '>', '[', ']'])

@@ -284,7 +284,7 @@ pub(crate) fn control(arguments: &CtlArguments) -> Result<ExitCode> {
                 ..Request::new(RequestKind::SHARE, value)
             }
         }
-        Change::Record { switch, events } => {
+        Change::FlightRecorder { switch, events } => {
             let seconds = match switch {
                 Switch::On => u32::MAX,
                 Switch::Off => 0,
@@ -305,7 +305,7 @@ pub(crate) fn control(arguments: &CtlArguments) -> Result<ExitCode> {
     if let Change::Share { number, part } = &arguments.change {
         return says_share(pid, header, *number, *part);
     }
-    if let Change::Record { switch, .. } = &arguments.change {
+    if let Change::FlightRecorder { switch, .. } = &arguments.change {
         let does = match switch {
             Switch::On => "records events",
             Switch::Off => "records no events",

@@ -101,6 +101,22 @@ fn absurd_thread_limits_are_refused() {
 }
 
 #[test]
+fn folders_that_do_not_exist_are_refused_for_the_flight_recorder() {
+    let cure = "give --flight-recorder or RADDLE_FLIGHT_RECORDER an existing folder, or 0 or 1";
+    let sentence = format!("--flight-recorder /no/folder: {cure}");
+    refuses(
+        &mut raddle(&["run", "--flight-recorder=/no/folder", "true"]),
+        2,
+        &sentence,
+    );
+    refuses(
+        raddle(&["run", "true"]).env("RADDLE_FLIGHT_RECORDER", "/no/folder"),
+        2,
+        &sentence,
+    );
+}
+
+#[test]
 fn changes_that_make_no_sense_are_refused() {
     for (change, sentence) in [
         (

@@ -22,6 +22,7 @@
 //! client's capabilities in `/proc`: a number may be another process's by then, and a process that
 //! gave up its rights can't see root's namespaces.
 
+pub mod crash;
 pub(crate) mod layout;
 mod records;
 pub mod tracer;

@@ -59,6 +59,10 @@ pub struct Layout {
     pub common_events: u64,
     /// A word with the number of events that no ring had room for.
     pub lost_events: u64,
+    /// Four words by which the time of an event's stamp is known: the time-stamp counter and
+    /// CLOCK_BOOTTIME in nanoseconds, when recording began; and both once more, some time later.
+    /// The last two are 0 before.
+    pub event_moments: u64,
     /// The offset of the group's address in the control of a host of light threads.
     pub host_group: u64,
     /// The offset of a word in a group: the address of a
@@ -240,7 +244,7 @@ const _LAYOUT: () = {
     assert!(size_of::<ThreadOffsets>() == 23 * 4);
     assert!(size_of::<CarrierOffsets>() == 19 * 4);
     assert!(size_of::<EngineOffsets>() == 8 * 4);
-    assert!(size_of::<Layout>() == 8 + 2 * 4 + 19 * 8 + 5 * 8 + (23 + 19 + 8) * 4);
+    assert!(size_of::<Layout>() == 8 + 2 * 4 + 20 * 8 + 5 * 8 + (23 + 19 + 8) * 4);
 };
 
 #[cfg(test)]
@@ -269,9 +273,10 @@ mod tests {
             thread_fs: 12,
             common_events: 13,
             lost_events: 14,
+            event_moments: 17,
             host_group: 15,
             group_lights: 16,
-            blocked: 17,
+            blocked: 18,
             carrier: CarrierOffsets::default(),
             engine: EngineOffsets::default(),
             code: CodePlaces::default(),

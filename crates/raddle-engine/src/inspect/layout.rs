@@ -13,7 +13,7 @@ use raddle_interface::{GroupControl, HostControl};
 use raddle_sched::Task;
 use raddle_sched::policies::{Node, Terms};
 
-pub(super) fn layout() -> Layout {
+pub(crate) fn layout() -> Layout {
     let table = PROCESS.threads.places();
     let (code, save_area_bytes) = (PROCESS.hooks().code_places)();
     Layout {
@@ -36,6 +36,7 @@ pub(super) fn layout() -> Layout {
         thread_fs: offset_of!(Thread, fs) as u64,
         common_events: (&raw const PROCESS.recorder.common).addr() as u64,
         lost_events: (&raw const PROCESS.recorder.lost).addr() as u64,
+        event_moments: (&raw const PROCESS.recorder.moments).addr() as u64,
         host_group: offset_of!(HostControl, group) as u64,
         group_lights: offset_of!(GroupControl, lights) as u64,
         blocked: (&raw const PROCESS.blocking.total).addr() as u64,
@@ -78,6 +79,7 @@ static raddle_layout: Anchor = Anchor(UnsafeCell::new(Layout {
     thread_fs: 0,
     common_events: 0,
     lost_events: 0,
+    event_moments: 0,
     host_group: 0,
     group_lights: 0,
     blocked: 0,
