@@ -153,6 +153,8 @@ pub struct History {
     /// The latest event.
     now_ns: u64,
     live: FxHashMap<u32, Live>,
+    /// Threads with kernel threads of their own, of which there are no events.
+    left_out: FxHashSet<u32>,
     /// The thread on each carrier.
     lanes: FxHashMap<Lane, u32>,
     threads: Vec<Thread>,
@@ -190,6 +192,7 @@ impl History {
             interval_ns,
             now_ns: begin_ns,
             live: FxHashMap::default(),
+            left_out: FxHashSet::default(),
             lanes: FxHashMap::default(),
             threads: Vec::new(),
             totals: FxHashMap::default(),
@@ -221,6 +224,20 @@ impl History {
             let lane = Lane::Carrier(record.carrier);
             self.lanes.entry(lane).or_insert(record.tid);
         }
+    }
+
+    /// Leaves out a thread that has a kernel thread of its own: it is in no ring.
+    pub fn leave_out(&mut self, tid: u32) {
+        if self.left_out.insert(tid)
+            && let Some(live) = self.live.remove(&tid)
+        {
+            self.close(&live.before(), self.now_ns);
+        }
+    }
+
+    /// Returns how many threads were left out.
+    pub fn left_out(&self) -> usize {
+        self.left_out.len()
     }
 
     /// Notes the name of a thread that lives.
@@ -328,6 +345,7 @@ impl History {
     }
 
     fn create(&mut self, event: &Event, at_ns: u64) {
+        self.left_out.remove(&event.thread);
         self.end(event.thread, at_ns);
         self.begin(event.thread, Activity::Runnable, 0, at_ns);
         let position = |tid| self.live.get(tid).map(|live| live.position as usize);
@@ -367,6 +385,9 @@ impl History {
 
     /// Ends what a thread does, and begins something else.
     fn begin(&mut self, tid: u32, activity: Activity, object: u64, at_ns: u64) {
+        if self.left_out.contains(&tid) {
+            return;
+        }
         let serial = match self.live.entry(tid) {
             Entry::Occupied(mut entry) => {
                 let live = entry.get_mut();

@@ -19,7 +19,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use raddle_inspect::{ThreadState, WaitKind};
+use raddle_inspect::{ThreadFlags, ThreadRecord, ThreadState, WaitKind};
 use raddle_record::clock::Moment;
 use raddle_record::history::{History, Position, StackNumber, Unread};
 use raddle_record::profile::{Activity, Interner};
@@ -117,7 +117,7 @@ impl Recorder {
         let mut history = History::new(begin.boot_ns, interval.as_nanos() as u64);
         for record in recording.threads() {
             history.was_there(&record);
-            history.name(record.tid, record.name_bytes());
+            note(&mut history, &record);
         }
         let now = Instant::now();
         Ok(Recorder {
@@ -383,11 +383,19 @@ impl Recorder {
         }
         let begun = Instant::now();
         for record in self.recording.threads() {
-            self.history.name(record.tid, record.name_bytes());
+            note(&mut self.history, &record);
         }
         self.named = Instant::now();
         self.naming = begun.elapsed();
     }
+}
+
+/// Notes what a thread's record says of it.
+fn note(history: &mut History, record: &ThreadRecord) {
+    if record.flags.contains(ThreadFlags::BOUND) {
+        history.leave_out(record.tid);
+    }
+    history.name(record.tid, record.name_bytes());
 }
 
 /// Returns true if a thread was still in the span when it was read.

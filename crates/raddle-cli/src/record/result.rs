@@ -24,6 +24,7 @@ pub(super) fn profile(mut recorder: Recorder) -> Profile {
     let end = Moment::now();
     let lost_events = recorder.lost_events();
     let duration_ns = end.boot_ns.saturating_sub(recorder.begin.boot_ns);
+    let left_out = recorder.history.left_out();
     let told = recorder.history.finish(end.boot_ns);
     let made = Made {
         begin_ns: recorder.begin.boot_ns,
@@ -43,6 +44,12 @@ pub(super) fn profile(mut recorder: Recorder) -> Profile {
         remarks.push(format!(
             "what threads execute was not sampled, because the kernel permits no perf events \
              ({refusal})"
+        ));
+    }
+    if left_out != 0 {
+        remarks.push(format!(
+            "{left_out} bound threads are left out, which have kernel threads of their own: perf \
+             shows them"
         ));
     }
     if told.dropped_spans != 0 {
