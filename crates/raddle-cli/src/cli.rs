@@ -24,7 +24,7 @@ use raddle_inspect::settings::{self, QUANTA_US, THREADS_MAX};
 use crate::failure::Failure;
 use crate::run::pattern::Pattern;
 use crate::run::policy::{Policy, Share};
-pub(crate) use bench::{BenchArguments, BenchCommand, Group, ServersArguments};
+pub(crate) use bench::{BenchArguments, BenchCommand, Group, InsightArguments, ServersArguments};
 pub(crate) use core_file::CoreArguments;
 pub(crate) use ctl::{Allotment, Change, CtlArguments, Switch};
 pub(crate) use dump::StackArguments;
