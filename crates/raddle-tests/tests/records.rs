@@ -138,9 +138,9 @@ fn shares_are_those_that_the_program_has_measured() {
         ensure!(output.status.success(), "{output:?}");
         let stdout = String::from_utf8(output.stdout)?;
         let (said, stacks) = (said(&stdout)?, read(&file)?);
-        // Some thousand samples.
-        compare(&said, &times(&stacks, &COMPUTING), &COMPUTING, 4.0)?;
-        compare(&said, &times(&stacks, &WAITING), &WAITING, 2.0)?;
+        // Some thousand samples; on a busy machine some hundred, which are off by more by chance.
+        compare(&said, &times(&stacks, &COMPUTING), &COMPUTING, 5.0)?;
+        compare(&said, &times(&stacks, &WAITING), &WAITING, 5.0)?;
         // The time for locks is exact; other threads are runnable meanwhile.
         let waits = times(&stacks, &LOCKS);
         for lock in LOCKS {

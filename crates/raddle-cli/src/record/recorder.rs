@@ -133,7 +133,7 @@ impl Recorder {
             epochs: Vec::new(),
             names: HashMap::new(),
             unnamed: Vec::new(),
-            chooser: Chooser::new(begin.stamp),
+            chooser: Chooser::new(begin.stamp, frequency),
             interval,
             begin,
             pending: VecDeque::new(),
