@@ -1,5 +1,5 @@
-/* Threads whose work `raddle top` shows. The first argument is the kind; prints "ready" once all
- * has begun, and ends with SIGTERM or with its standard output's reader. */
+/* Threads with known work, which `raddle top` shows. The first argument is the kind, the second the
+ * number of threads. Prints "ready" once all has begun, and ends with SIGTERM. */
 #define CHECK_OWN_MAIN
 #include "check.h"
 #include "made_call.h"

@@ -42,11 +42,23 @@ pub(crate) struct TopArguments {
     pub json: bool,
 
     /// The interval in seconds
-    #[arg(short = 'd', long, value_name = "SECONDS", default_value = "1", value_parser = parse_interval)]
+    #[arg(
+        short = 'd',
+        long,
+        value_name = "SECONDS",
+        default_value = "1",
+        value_parser = parse_interval
+    )]
     pub interval: f64,
 
     /// With --batch: ends after so many intervals [default: with the process]
-    #[arg(short = 'n', long, value_name = "COUNT", requires = "batch", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "COUNT",
+        requires = "batch",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     pub count: Option<u64>,
 
     /// The order of threads, the largest first; of names and ids, the smallest
@@ -61,7 +73,7 @@ pub(crate) struct TopArguments {
     #[arg(long, value_name = "STATE", value_enum)]
     pub state: Vec<State>,
 
-    /// Shows threads whose names differ in digits only as one row
+    /// Shows threads with names that differ in digits only as one row
     #[arg(long)]
     pub by_name: bool,
 

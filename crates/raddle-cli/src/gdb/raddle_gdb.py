@@ -25,23 +25,16 @@ MAGIC = b"RADDLE\0\5"
 WORDS = (
     "chunks chunk_count slots_per_chunk slot_bytes used main carrier_id carrier_kernel_tid "
     "ready_flags save_area_bytes started carriers carrier_count thread_fs "
-    "common_events lost_events host_group group_lights blocked text_start text_end child_start pass_end "
-    "actions"
+    "common_events lost_events host_group group_lights blocked text_start text_end child_start "
+    "pass_end actions"
 ).split()
 OFFSETS = (
     "tid life on_cpu claim wait_kind wait_arg wait_lock since_ns deadline_ns ready_ns context "
-    "switches steal preempt park carrier bound save_area engine group name host "
-    "charged_ns"
+    "switches steal preempt park carrier bound save_area engine group name host charged_ns"
 ).split()
-CARRIER_OFFSETS = (
-    "current state handed_off switches steal steal_fail preempt park events engine bound "
-    "queue_head queue_tail queue_slot slice_started_ns slice_read_ns slice_charged_ns wake_ups "
-    "delays"
-).split()
-ENGINE_OFFSETS = "number wanted extra policy quota queue_len ahead_len spares".split()
-LAYOUT = struct.Struct(
-    "<8sII%dQ%dI" % (len(WORDS), len(OFFSETS) + len(CARRIER_OFFSETS) + len(ENGINE_OFFSETS))
-)
+CARRIER_OFFSETS = "current state handed_off switches steal steal_fail preempt park events".split()
+REST = 18  # further offsets in a carrier, and those in an engine
+LAYOUT = struct.Struct("<8sII%dQ%dI" % (len(WORDS), len(OFFSETS) + len(CARRIER_OFFSETS) + REST))
 WAITS = (
     "none futex condvar semaphore mutex sleep fd_read fd_write poll epoll signal child join yield "
     "other api unpark completion"

@@ -9,7 +9,7 @@ use super::look::{Frame, Row};
 use crate::cli::SortKey;
 use crate::dump::filter::Filter;
 
-/// Threads whose names differ in digits only.
+/// Threads with names that differ in digits only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Group {
     /// The name, with `*` for digits.

@@ -104,8 +104,8 @@ fn starved(settings: &Settings, frame: &Frame, short: f64) -> Option<Lint> {
     })
 }
 
-/// A thread that has not run since, on a carrier of which the kernel thread has neither executed nor
-/// waited for a CPU, or in the place of which another runs: it waits in the kernel.
+/// A thread that has not run since waits in the kernel if its carrier's kernel thread has neither
+/// executed nor waited for a CPU, or another carrier runs in its place.
 fn holds_carrier(frame: &Frame) -> Option<Lint> {
     let is_still = |it: &CarrierRow| {
         let used_ns = it
