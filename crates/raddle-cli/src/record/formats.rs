@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use raddle_record::outputs::{folded, pprof};
+use raddle_record::outputs::{firefox, folded, html, pprof, speedscope};
 use raddle_record::profile::Profile;
 
 use crate::failure::Failure;
@@ -12,8 +12,14 @@ use crate::output::Output;
 
 type Writer = fn(&Profile, &mut dyn Write) -> io::Result<()>;
 
-/// The ends of names, and what writes such files.
-const FORMATS: [(&str, Writer); 2] = [(".folded", folded::write), (".pb.gz", pprof::write)];
+/// The ends of names, and what writes such files; the first end that fits counts.
+const FORMATS: [(&str, Writer); 5] = [
+    (".html", html::write),
+    (".pb.gz", pprof::write),
+    (".speedscope.json", speedscope::write),
+    (".json", firefox::write),
+    (".folded", folded::write),
+];
 
 /// The files, which have no names before they are whole.
 pub(super) struct Files(Vec<(Output, Writer, PathBuf)>);
