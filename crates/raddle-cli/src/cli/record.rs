@@ -20,7 +20,7 @@ Examples:
   raddle record -o profile.pb.gz -- java -jar app.jar
 
 The name of a file says its format: .html (one page with a viewer), .pb.gz (pprof), .json (Firefox
-Profiler), .folded (folded stacks, in microseconds).
+Profiler), .speedscope.json (speedscope), .folded (folded stacks, in microseconds).
 
 Needs no privileges. Where the kernel permits no perf events, what threads execute is not sampled,
 and a sentence says so.

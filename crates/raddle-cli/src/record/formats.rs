@@ -12,7 +12,7 @@ use crate::output::Output;
 
 type Writer = fn(&Profile, &mut dyn Write) -> io::Result<()>;
 
-/// The ends of names, and what writes such files.
+/// The ends of names, and what writes such files; the first end that fits counts.
 const FORMATS: [(&str, Writer); 5] = [
     (".html", html::write),
     (".pb.gz", pprof::write),
