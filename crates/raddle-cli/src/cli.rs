@@ -6,6 +6,9 @@ mod core_file;
 mod ctl;
 mod dump;
 mod gdb;
+mod locks;
+mod record;
+mod top;
 mod trace;
 
 use std::ffi::OsString;
@@ -21,11 +24,14 @@ use raddle_inspect::settings::{self, QUANTA_US, THREADS_MAX};
 use crate::failure::Failure;
 use crate::run::pattern::Pattern;
 use crate::run::policy::{Policy, Share};
-pub(crate) use bench::{BenchArguments, BenchCommand, Group, ServersArguments};
+pub(crate) use bench::{BenchArguments, BenchCommand, Group, InsightArguments, ServersArguments};
 pub(crate) use core_file::CoreArguments;
 pub(crate) use ctl::{Allotment, Change, CtlArguments, Switch};
 pub(crate) use dump::StackArguments;
 pub(crate) use gdb::GdbArguments;
+pub(crate) use locks::LocksArguments;
+pub(crate) use record::RecordArguments;
+pub(crate) use top::{SortKey, TopArguments};
 pub(crate) use trace::TraceArguments;
 
 pub(crate) const CARRIERS_MAX: u16 = settings::CARRIERS_MAX as u16;
@@ -64,8 +70,11 @@ pub(crate) enum Command {
     Run(RunArguments),
     Doctor(DoctorArguments),
     Dump(DumpArguments),
+    Top(TopArguments),
     Core(CoreArguments),
     Gdb(GdbArguments),
+    Record(RecordArguments),
+    Locks(LocksArguments),
     Trace(TraceArguments),
     Ctl(CtlArguments),
     Bench(BenchArguments),
@@ -260,8 +269,8 @@ pub(crate) struct DumpArguments {
     #[arg(long)]
     pub stats: bool,
 
-    /// Shows the CPU time of each green thread, those that use most first. The process counts from
-    /// the first such request on; each switch reads the clock from then on
+    /// Shows the CPU time of each green thread, those that use most first. The process counts
+    /// meanwhile, and each switch reads the clock
     #[arg(long, conflicts_with = "stats")]
     pub cpu: bool,
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use raddle_inspect::{Header, Layout, Request, RequestKind, Snapshot, ThreadFlags};
+use raddle_inspect::{Header, Layout, Snapshot, ThreadFlags};
 use raddle_stacks::corefile::{
     CoreWriter, Identity, NoteWriter, PresentPages, Region, ThreadNote, complete, regions,
 };
@@ -22,7 +22,8 @@ use raddle_stacks::{
 use crate::cli::CoreArguments;
 use crate::dump::filter::rebuild;
 use crate::dump::from_core::{Opened, truncated};
-use crate::dump::{connect, understand};
+use crate::dump::locate::Location;
+use crate::dump::understand;
 use crate::failure::{Failure, say};
 use crate::output::Output;
 
@@ -48,7 +49,11 @@ struct Source<'a> {
 }
 
 fn of_process(arguments: &CoreArguments, pid: u32) -> Result<ExitCode> {
-    let (answer, connection) = connect::open(pid, &Request::new(RequestKind::LAYOUT, 1))?;
+    let Location {
+        answer,
+        connection,
+        silence,
+    } = Location::of(pid)?;
     let snapshot = understand(pid, &answer)?;
     let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
     let layout = answer
@@ -104,6 +109,9 @@ fn of_process(arguments: &CoreArguments, pid: u32) -> Result<ExitCode> {
     drop(source);
     drop(connection);
     output.keep()?;
+    if let Some(silence) = silence {
+        say(&silence);
+    }
     let shown = arguments.output.display();
     println!(
         "process {pid}: {} threads in {shown}, {} of memory, {how}",

@@ -12,6 +12,7 @@ pub(crate) mod from_core;
 mod groups;
 mod lights;
 mod lines;
+pub(crate) mod locate;
 mod managed;
 mod mappings;
 pub(crate) mod process;
@@ -34,10 +35,13 @@ use raddle_inspect::{
 use raddle_stacks::locks::Deadlock;
 
 use crate::cli::{Allotment, Change, CtlArguments, DumpArguments, StackArguments, Switch};
-use crate::failure::Failure;
+use crate::failure::{Failure, say};
 use filter::Filter;
 use stacks::Taken;
 use usage::Usage;
+
+/// For how many seconds more than needed CPU time is counted.
+const COUNTED_S: u64 = 5;
 
 pub(crate) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     if arguments.deadlocks && arguments.from.is_none() {
@@ -109,7 +113,9 @@ fn show_snapshot(
         (_, true) => RequestKind::CPU,
         _ => RequestKind::SNAPSHOT,
     };
-    let request = Request::new(kind, 0);
+    // The process counts until the second request.
+    let counted_s = arguments.interval.ceil() as u64 + COUNTED_S;
+    let request = Request::new(kind, if arguments.cpu { counted_s } else { 0 });
     let before = if arguments.cpu {
         Some(connect::ask(pid, &request)?)
     } else {
@@ -150,12 +156,13 @@ fn show_snapshot(
 }
 
 fn show(is_json: bool, facts: &Facts<'_>, snapshot: &Snapshot<'_>) -> Result<()> {
-    let names_missing = facts
-        .stacks
-        .and_then(|taken| taken.names_missing.as_deref());
-    let missing = facts.missing.as_deref().or(names_missing);
-    if let Some(missing) = missing.filter(|_| !is_json) {
-        eprintln!("raddle: {missing}");
+    if !is_json {
+        let taken = facts.stacks;
+        let silence = taken.and_then(|taken| taken.silence.as_deref());
+        let names = taken.and_then(|taken| taken.names_missing.as_deref());
+        // Of a process that doesn't answer, no virtual machine was asked.
+        let missing = silence.or(facts.missing.as_deref());
+        missing.into_iter().chain(names).for_each(say);
     }
     let mut out = io::BufWriter::new(io::stdout().lock());
     if is_json {

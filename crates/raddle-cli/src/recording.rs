@@ -1,9 +1,13 @@
 //! A process that records events for a tool, which reads them from outside.
 //!
-//! The process is asked again and again: it stops by itself some seconds after the last request.
+//! The process is asked again and again: it stops by itself some seconds after the last request. A
+//! thread of its own asks, because another tool may have the process's attention for a while.
 
 use std::os::unix::net::UnixStream;
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, spawn};
+use std::time::Duration;
 
 use anyhow::Result;
 use raddle_inspect::{Event, Layout, Request, RequestKind, ThreadRecord};
@@ -12,8 +16,10 @@ use raddle_record::order::Order;
 use raddle_record::rings::{From, Lane, Rings};
 use raddle_stacks::{Memory, Modules, ProcessMemory, Target, threads};
 
-use crate::dump::{connect, understand};
-use crate::failure::Failure;
+use crate::dump::connect;
+use crate::dump::locate::Location;
+use crate::dump::understand;
+use crate::failure::{Failure, say};
 
 /// For how many seconds more the process records after a request.
 const LASTS_S: u64 = 5;
@@ -33,9 +39,10 @@ pub(crate) struct Recording {
     rings: Rings,
     order: Order,
     clock: Clock,
-    asked: Instant,
-    /// Events are asked for, and not only read.
-    asks: bool,
+    /// All events up to this time of CLOCK_BOOTTIME were told.
+    told_ns: u64,
+    /// Asks for more events, if they are asked for and not only read.
+    asker: Option<Asker>,
     /// With it ends the right to read the memory, if it was given for this time.
     connection: Option<UnixStream>,
 }
@@ -50,11 +57,13 @@ pub(crate) struct Timed {
 impl Recording {
     /// Has the process record from now on.
     pub(crate) fn start(pid: u32) -> Result<Recording> {
-        Self::open(
-            pid,
-            &Request::new(RequestKind::RECORD, LASTS_S | EVENTS << 32),
-            From::Now,
-        )
+        Self::open(pid, &Request::new(RequestKind::RECORD, LASTS_S), From::Now)
+    }
+
+    /// As [`Recording::start`]; the process keeps many events, for a tool that needs each of them.
+    pub(crate) fn start_dense(pid: u32) -> Result<Recording> {
+        let request = Request::new(RequestKind::RECORD, LASTS_S | EVENTS << 32);
+        Self::open(pid, &request, From::Now)
     }
 
     /// Reads what the process has recorded already.
@@ -64,7 +73,17 @@ impl Recording {
 
     fn open(pid: u32, request: &Request, from: From) -> Result<Recording> {
         let first = Moment::now();
-        let (answer, connection) = connect::open(pid, request)?;
+        let (answer, connection) = match request.kind {
+            RequestKind::LAYOUT => {
+                let location = Location::of(pid)?;
+                if let Some(silence) = location.silence {
+                    say(&silence);
+                }
+                (location.answer, location.connection)
+            }
+            // The connection is not needed any more.
+            _ => (connect::ask(pid, request)?, None),
+        };
         let snapshot = understand(pid, &answer)?;
         let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
         let layout = answer.get(behind..).and_then(Layout::parse);
@@ -103,9 +122,9 @@ impl Recording {
             rings,
             order: Order::default(),
             clock: Clock::between(first, Moment::now()),
-            asked: Instant::now(),
-            asks: request.kind == RequestKind::RECORD,
-            connection: (request.kind == RequestKind::LAYOUT).then_some(connection),
+            told_ns: first.boot_ns,
+            asker: (request.kind == RequestKind::RECORD).then(|| Asker::start(pid, layout)),
+            connection,
         })
     }
 
@@ -116,21 +135,16 @@ impl Recording {
         all: bool,
         mut each: impl FnMut(&Timed, &dyn Memory),
     ) -> Result<bool> {
-        let mut lives = true;
-        if self.asks && self.asked.elapsed() >= RENEW {
-            self.asked = Instant::now();
-            let request = Request::new(RequestKind::RECORD, LASTS_S | EVENTS << 32);
-            lives = connect::open(self.pid, &request).is_ok();
-        }
         let now = Moment::now();
         let order = &mut self.order;
         let is_read = self
             .rings
             .poll(&self.memory, |lane, event| order.add(lane, event));
         self.clock.go_on_to(Moment::now());
-        let goes_on = is_read && lives;
+        let goes_on = is_read && self.asker.as_ref().is_none_or(Asker::is_answered);
         let up_to = if all || !goes_on { u64::MAX } else { now.stamp };
         let (clock, memory) = (self.clock, &self.memory);
+        self.told_ns = clock.boot_ns(now.stamp);
         order.tell(up_to, |lane, event| {
             let timed = Timed {
                 boot_ns: clock.boot_ns(event.stamp),
@@ -140,6 +154,20 @@ impl Recording {
             each(&timed, memory);
         });
         Ok(goes_on)
+    }
+
+    /// Returns the time up to which all events were told, by CLOCK_BOOTTIME.
+    pub(crate) fn told_ns(&self) -> u64 {
+        self.told_ns
+    }
+
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Returns when the process's engine started, by CLOCK_MONOTONIC.
+    pub(crate) fn started_ns(&self) -> u64 {
+        self.started_ns
     }
 
     /// Returns the threads that live now, with their names.
@@ -157,7 +185,7 @@ impl Recording {
     }
 
     /// Returns all threads that live now.
-    fn threads(&self) -> Vec<ThreadRecord> {
+    pub(crate) fn threads(&self) -> Vec<ThreadRecord> {
         let target = Target {
             pid: self.pid,
             memory: &self.memory,
@@ -184,4 +212,75 @@ impl Recording {
     pub(crate) fn close(&mut self) {
         self.connection = None;
     }
+}
+
+/// Asks a process for more events until it is dropped.
+struct Asker {
+    ends: Arc<AtomicBool>,
+    /// False once the process has not answered, or is another program now.
+    is_answered: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Asker {
+    fn start(pid: u32, layout: Layout) -> Asker {
+        let ends = Arc::new(AtomicBool::new(false));
+        let is_answered = Arc::new(AtomicBool::new(true));
+        let shared = (Arc::clone(&ends), Arc::clone(&is_answered));
+        let thread = spawn(move || {
+            let (ends, is_answered) = shared;
+            while !ends.load(Ordering::Relaxed) {
+                std::thread::park_timeout(RENEW);
+                if !ends.load(Ordering::Relaxed) && !ask(pid, &layout) {
+                    is_answered.store(false, Ordering::Relaxed);
+                    return;
+                }
+            }
+        });
+        Asker {
+            ends,
+            is_answered,
+            thread: Some(thread),
+        }
+    }
+
+    fn is_answered(&self) -> bool {
+        self.is_answered.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Asker {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It may wait for an answer for some seconds; nobody waits for it.
+            thread.thread().unpark();
+        }
+    }
+}
+
+/// Returns false if the process is gone, or executes another program. One that is stopped, or talks
+/// with another tool, is still there.
+fn ask(pid: u32, layout: &Layout) -> bool {
+    let request = Request::new(RequestKind::RECORD, LASTS_S);
+    let Ok((answer, _)) = connect::open(pid, &request) else {
+        return std::fs::exists(format!("/proc/{pid}/exe")).unwrap_or(false)
+            && ProcessMemory::of(pid).probe(layout.used).is_ok();
+    };
+    let Ok(snapshot) = understand(pid, &answer) else {
+        return false;
+    };
+    let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
+    answer.get(behind..).and_then(Layout::parse) == Some(*layout)
+}
+
+/// The command line of a process.
+pub(crate) fn command(pid: u32) -> Vec<String> {
+    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let words = bytes
+        .split(|&byte| byte == 0)
+        .filter(|word| !word.is_empty());
+    words
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect()
 }

@@ -20,8 +20,8 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use crate::cli::TraceArguments;
 use crate::failure::{Failure, say};
 use crate::output::Output;
-use crate::recording::Recording;
-use tracer::{Tracer, command};
+use crate::recording::{Recording, command};
+use tracer::Tracer;
 
 /// How often the rings are read, unless they fill up.
 const POLL: Duration = Duration::from_millis(10);
@@ -50,7 +50,7 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<ExitCode> {
 /// Writes what comes.
 fn follow(arguments: &TraceArguments, pid: u32) -> Result<ExitCode> {
     let output = Output::create(&arguments.output, arguments.force)?;
-    let mut recording = Recording::start(pid)?;
+    let mut recording = Recording::start_dense(pid)?;
     let begin_ns = Moment::now().boot_ns;
     let file = BufWriter::new(output.file());
     let mut tracer =
@@ -100,13 +100,12 @@ fn write_all<W: io::Write>(
 /// Waits until a limit is exceeded, and writes what came before.
 fn wait(arguments: &TraceArguments, pid: u32, limits: Limits) -> Result<ExitCode> {
     let output = Output::create(&arguments.output, arguments.force)?;
-    let mut recording = Recording::start(pid)?;
+    let mut recording = Recording::start_dense(pid)?;
     let mut conditions = Conditions::new(limits);
     let mut rounds = Rounds::new(arguments.duration)?;
     let mut lost = 0;
     let exceeded = loop {
         let is_last = rounds.next(&recording);
-        let up_to_ns = Moment::now().boot_ns;
         let goes_on = recording.poll(is_last, |timed, _| {
             conditions.event(timed.lane, &timed.event, timed.boot_ns);
         })?;
@@ -115,7 +114,7 @@ fn wait(arguments: &TraceArguments, pid: u32, limits: Limits) -> Result<ExitCode
             lost = lost_now;
             conditions.forget();
         }
-        if let Some(exceeded) = conditions.exceeded(up_to_ns) {
+        if let Some(exceeded) = conditions.exceeded(recording.told_ns()) {
             break exceeded;
         }
         if is_last || !goes_on {

@@ -316,6 +316,53 @@ fn an_answer_that_stops_or_makes_no_sense_is_refused() {
     );
 }
 
+/// Answers with `bytes` and then keeps the connection, or with a byte at a time for ever.
+fn serve_slowly(bytes: Vec<u8>, drips: bool) -> Duration {
+    let pid = std::process::id();
+    let _guard = NAME.lock().unwrap_or_else(PoisonError::into_inner);
+    let address = SocketAddr::from_abstract_name(SocketName::of(pid).as_bytes()).unwrap();
+    let listener = bind(&address);
+    let server = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let _page = Page::named(SECRET);
+        let _ = stream.write_all(&bytes);
+        while drips && stream.write_all(&[0]).is_ok() {
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let _ = stream.read_to_end(&mut Vec::new());
+    });
+    let started = Instant::now();
+    refuses(
+        &mut raddle(&["dump", &pid.to_string(), "--no-stacks"]),
+        2,
+        &format!(
+            "process {pid} did not answer in time: try again, or see what its kernel threads do"
+        ),
+    );
+    let took = started.elapsed();
+    server.join().unwrap();
+    took
+}
+
+#[test]
+fn a_process_that_never_answers_has_a_time_limit() {
+    let announced = Header {
+        threads: 1 << 20,
+        ..Header::new()
+    };
+    let announced = [&PROOF_WANTED[..], announced.as_bytes()].concat();
+    // Two seconds until an answer begins, and ten until it ends; a shared machine gets more.
+    let (begins, ends) = (Duration::from_secs(8), Duration::from_secs(18));
+    for (bytes, drips, limit) in [
+        (Vec::new(), false, begins),
+        (PROOF_WANTED.to_vec(), false, begins),
+        (announced, true, ends),
+    ] {
+        let took = serve_slowly(bytes, drips);
+        assert!(took < limit, "{took:?} of {limit:?}");
+    }
+}
+
 /// A child that is killed at the end.
 struct Sleeper(Child);
 

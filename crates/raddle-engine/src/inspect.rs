@@ -56,6 +56,9 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 /// How long a client may keep the right to read this process's memory.
 const READING_NS: u64 = 30_000_000_000;
 
+/// For how many seconds CPU time is counted for a client that doesn't say.
+const COUNTED_S: u32 = 10;
+
 /// What a client sends: the proof and the request.
 const ASKED_BYTES: usize = PROOF_BYTES + size_of::<Request>();
 
@@ -182,7 +185,7 @@ impl Client {
     /// Closes the connection and gives the memory back.
     pub(crate) fn finish(&mut self) {
         if core::mem::replace(&mut self.reads, false) {
-            tracer::restore();
+            tracer::reader_leaves();
         }
         self.unmap_page();
         self.answer.free();
@@ -310,7 +313,12 @@ impl Client {
             return false;
         }
         if request.kind == RequestKind::LAYOUT && request.value != 0 {
-            self.reads = tracer::declare(peer(Self::fd()).map_or(0, |peer| peer[0]));
+            self.reads = tracer::reader_comes(peer(Self::fd()).map_or(0, |peer| peer[0]));
+        }
+        // Whoever has events recorded for ever doesn't read them now.
+        let seconds = request.value as u32;
+        if request.kind == RequestKind::RECORD && !matches!(seconds, 0 | u32::MAX) {
+            tracer::recorder_comes(peer(Self::fd()).map_or(0, |peer| peer[0]));
         }
         self.be_patient();
         self.send() || self.goes_on_reading()
@@ -382,7 +390,11 @@ fn obey(bytes: &[u8]) -> Request {
         RequestKind::POLICY => change_policy(request.value),
         RequestKind::SHARE => change_share(request.reserved, request.value),
         RequestKind::QUANTUM => PROCESS.set_quantum_ns(request.value),
-        RequestKind::CPU => accounting::switch_on(),
+        RequestKind::CPU => accounting::count_for(match request.value {
+            0 => COUNTED_S,
+            seconds => seconds.min(u64::from(u32::MAX)) as u32,
+        }),
+        RequestKind::LAYOUT if request.reserved != 0 => accounting::count_for(request.reserved),
         RequestKind::RECORD => events::record(request.value as u32, (request.value >> 32) as u32),
         _ => {}
     }

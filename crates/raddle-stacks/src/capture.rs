@@ -187,7 +187,7 @@ pub(crate) struct Camera<'a> {
     pub(crate) unwinder: Unwinder<'a>,
     pub(crate) pages: Pages<'a>,
     numbers: HashMap<Stack, u32>,
-    stacks: Vec<Stack>,
+    pub(crate) stacks: Vec<Stack>,
     python: Option<Python<'a>>,
     java: Option<&'a Java>,
     map: PerfMap,
@@ -214,6 +214,14 @@ impl<'a> Camera<'a> {
         })
     }
 
+    /// One that takes no samples of threads that execute.
+    pub(crate) fn without_samples(target: &'a Target<'a>) -> Option<Camera<'a>> {
+        Some(Camera {
+            sampler: Sampler::none(),
+            ..Camera::new(target)?
+        })
+    }
+
     /// Returns the slots of the threads that `is_wanted` picks.
     pub(crate) fn slots(&mut self, is_wanted: &dyn Fn(&ThreadRecord) -> bool) -> Vec<Slot> {
         let mut slots = Vec::new();
@@ -225,7 +233,7 @@ impl<'a> Camera<'a> {
         slots
     }
 
-    fn take(&mut self, first: &Slot) -> Captured {
+    pub(crate) fn take(&mut self, first: &Slot) -> Captured {
         let mut slot = *first;
         for _ in 0..TRIES {
             self.pages.clear();
@@ -263,6 +271,31 @@ impl<'a> Camera<'a> {
             stack: self.managed_alone(&slot),
             wait_lock: 0,
         }
+    }
+
+    /// Returns the number of a sample's stack; `None` if it has no frame.
+    pub(crate) fn number_of_sample(&mut self, tid: u32, sample: &Sample) -> Option<u32> {
+        let record = ThreadRecord {
+            tid,
+            ..ThreadRecord::default()
+        };
+        let stack = self.stack_of_sample(&record, sample);
+        (!stack.frames.is_empty()).then(|| self.number(stack))
+    }
+
+    /// Has what is limited for one reading begin anew.
+    pub(crate) fn renew(&mut self) {
+        if let Some(python) = &mut self.python {
+            python.renew();
+        }
+        self.map.renew(self.target.pid);
+        self.unwinder.renew();
+        self.kernel_threads.renew();
+    }
+
+    /// Returns all different managed frames.
+    pub(crate) fn managed_frames(&self) -> &[ManagedFrame] {
+        &self.managed.all
     }
 
     /// Keeps equal stacks once.
@@ -537,7 +570,8 @@ impl<'a> Camera<'a> {
 
     /// Returns the stack of a sample that a thread's carrier has given.
     fn stack_of_sample(&mut self, record: &ThreadRecord, sample: &Sample) -> Stack {
-        let mut pages = Pages::new(&sample.stack);
+        let memory = sample.stack.and(self.target.memory);
+        let mut pages = Pages::new(&memory);
         let (frames, end) = self.unwinder.frames(sample.registers, &mut pages);
         let managed = self.managed(record, &frames);
         Stack {

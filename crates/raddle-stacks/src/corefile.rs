@@ -10,7 +10,6 @@
 //! | `regions` | the memory of a process, and how much of each part belongs into a core |
 //! | `write` | a core file that grows |
 //! | `file` | a core file as memory |
-//! | `tables` | the runtime's tables in a core |
 //!
 //! Formats: System V ABI (ELF, AMD64 supplement), core(5), and the structures of the kernel's
 //! `elfcore.h` and `user_64.h`.
@@ -18,11 +17,9 @@
 mod file;
 mod format;
 mod regions;
-mod tables;
 mod write;
 
 pub use file::{CoreError, CoreFile};
 pub use format::{Identity, NoteWriter, ThreadNote};
 pub use regions::{PresentPages, Region, regions};
-pub use tables::{Tables, TablesError};
 pub use write::{Copied, CoreWriter, complete};

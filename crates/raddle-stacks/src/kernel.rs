@@ -90,6 +90,13 @@ impl<'a> KernelThreads<'a> {
         KernelThreads { pid, stopped, here }
     }
 
+    /// Reads the numbers of kernel threads again: there are new ones by now.
+    pub(crate) fn renew(&mut self) {
+        if !self.here.is_empty() {
+            *self = KernelThreads::of(self.pid, self.stopped);
+        }
+    }
+
     /// Returns the number here of a kernel thread, by its number in the process's own namespace.
     pub(crate) fn here(&self, own_tid: u32) -> u32 {
         self.here.get(&own_tid).copied().unwrap_or(own_tid)

@@ -10,10 +10,14 @@
 //! | `kernel` | what the kernel says of kernel threads |
 //! | `perf_event` | samples of a kernel thread that executes |
 //! | `sampler` | one such sample, for a dump |
+//! | `series` | the samples of all carriers, for a recording |
+//! | `reader` | the stacks of single threads, for a recording |
 //! | [`corefile`] | core files: written, read, completed |
 //! | `registers` | the registers of all threads, for debuggers |
 //! | `stop` | a process that stands still for a moment |
 //! | `table` | the table of threads |
+//! | `tables` | where the tables are, if the process doesn't say it |
+//! | `carriers` | the carriers and engines |
 //! | `light` | the light threads of the explicit API |
 //! | `capture` | the stacks of all threads, each one that the thread had |
 //! | `symbols` | names, lines, inlined functions |
@@ -30,6 +34,7 @@
 //! kept has a limit.
 
 mod capture;
+mod carriers;
 pub mod corefile;
 mod elf;
 mod exports;
@@ -44,23 +49,30 @@ mod names;
 mod perf_event;
 mod perf_map;
 mod python;
+mod reader;
 mod registers;
 mod rules;
 mod sampler;
+mod series;
 mod stop;
 mod symbols;
 mod table;
+mod tables;
 mod unwind;
 
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture, capture_with};
+pub use carriers::{CarrierSlice, CarrierSlot, Carriers, EngineSlot, carriers};
 pub use java::{Java, JavaLock, JavaThread};
 pub use kernel::{StoppedThreads, UserRegisters};
 pub use managed::{Language, ManagedAt, ManagedFrame};
 pub use memory::{Memory, ProcessMemory, Refusal};
 pub use modules::{Module, Modules};
 pub use names::{Function, SERVE_NAMES, serve_names};
+pub use reader::StackReader;
 pub use registers::{ThreadRegisters, parked, read_registers};
+pub use series::{RunningSample, Series};
 pub use stop::StoppedProcess;
 pub use symbols::{Named, Symbols};
-pub use table::threads;
+pub use table::{ThreadSlot, Threads, threads};
+pub use tables::{Tables, TablesError};
 pub use unwind::{End, FRAMES_MAX, Frame};

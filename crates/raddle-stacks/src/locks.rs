@@ -32,7 +32,7 @@ use std::collections::{HashMap, HashSet};
 pub(crate) use asleep::has_handler;
 pub use asleep::{Wakers, wakers};
 pub use java::java_edges;
-pub use native::edges;
+pub use native::{edges, holder, waited_for};
 pub use variables::Variables;
 pub use watch::Watch;
 
@@ -95,6 +95,22 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
+    /// Returns true for what one thread holds while others wait, or several readers.
+    pub fn is_lock(&self) -> bool {
+        !matches!(
+            self,
+            ObjectKind::Thread
+                | ObjectKind::Barrier
+                | ObjectKind::Semaphore
+                | ObjectKind::Condition
+                | ObjectKind::Once
+                | ObjectKind::Futex
+                | ObjectKind::EmptyPipe
+                | ObjectKind::FullPipe
+                | ObjectKind::Other(_)
+        )
+    }
+
     /// Returns the name for it.
     pub fn word(&self) -> &str {
         match self {

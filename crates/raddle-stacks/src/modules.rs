@@ -134,6 +134,16 @@ impl Modules {
         Ok(all)
     }
 
+    /// Returns the data of files with code that have `name` in their names.
+    pub(crate) fn data_of(&self, name: &str) -> Vec<Range<u64>> {
+        let is_it = |(_, index): &&(Range<u64>, usize)| {
+            let module = self.modules.get(*index);
+            module.is_some_and(|it| it.name().contains(name))
+        };
+        let data = self.data.iter().filter(is_it);
+        data.map(|(range, _)| range.clone()).collect()
+    }
+
     fn module(&mut self, path: &str, start: u64, root: &str) -> usize {
         let is_it = |module: &Module| module.start == start && module.path == path;
         if let Some(index) = self.modules.iter().rposition(is_it) {
@@ -200,7 +210,7 @@ impl Modules {
 
 impl Module {
     /// Returns where the file's first byte is mapped.
-    pub(crate) fn start(&self) -> u64 {
+    pub fn start(&self) -> u64 {
         self.start
     }
 

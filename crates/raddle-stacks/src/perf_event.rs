@@ -14,12 +14,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::memory::Memory;
 use crate::rules::{RBP, RBX, RIP, RSP, Registers};
 
-/// The most bytes of the stack; the kernel copies fewer if a record would be too large.
-const STACK_BYTES: u32 = 65_528;
+/// The most bytes of the stack that a record can have; the kernel copies fewer if it would be too
+/// large.
+pub(crate) const STACK_BYTES_MAX: u32 = 65_528;
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_TASK_CLOCK: u64 = 1;
 const PERF_SAMPLE_TIME: u64 = 1 << 2;
+const PERF_SAMPLE_READ: u64 = 1 << 4;
 const PERF_SAMPLE_REGS_USER: u64 = 1 << 12;
 const PERF_SAMPLE_STACK_USER: u64 = 1 << 13;
 const PERF_RECORD_LOST: u32 = 2;
@@ -73,6 +75,8 @@ const _ATTRIBUTES: () = assert!(size_of::<Attributes>() == 96);
 pub(crate) struct Sample {
     /// By CLOCK_BOOTTIME.
     pub boot_ns: u64,
+    /// The CPU time that the thread has used since the event was opened.
+    pub cpu_ns: u64,
     /// The thread was in the kernel; registers and stack are those of user mode all the same.
     pub is_in_kernel: bool,
     pub registers: Registers,
@@ -84,6 +88,38 @@ pub(crate) struct CopiedStack {
     /// The address of the first byte, at the start of a page; what is below the stack pointer is 0.
     start: u64,
     bytes: Vec<u8>,
+}
+
+impl CopiedStack {
+    /// The stack as far as it was copied, and behind it the memory as it is now: a thread rarely
+    /// returns so far out between the sample and the reading.
+    pub(crate) fn and<'a>(&'a self, memory: &'a dyn Memory) -> StackAndMemory<'a> {
+        StackAndMemory {
+            stack: self,
+            memory,
+        }
+    }
+}
+
+/// See [`CopiedStack::and`].
+pub(crate) struct StackAndMemory<'a> {
+    stack: &'a CopiedStack,
+    memory: &'a dyn Memory,
+}
+
+impl Memory for StackAndMemory<'_> {
+    fn read(&self, address: u64, to: &mut [u8]) -> usize {
+        let got = self.stack.read(address, to);
+        let end = self
+            .stack
+            .start
+            .saturating_add(self.stack.bytes.len() as u64);
+        let is_behind = address >= end || (got != 0 && got < to.len());
+        match is_behind {
+            true => got + self.memory.read(address + got as u64, &mut to[got..]),
+            false => got,
+        }
+    }
 }
 
 impl Memory for CopiedStack {
@@ -105,6 +141,8 @@ pub(crate) struct Settings {
     pub period_ns: u64,
     /// The thread is sampled in the kernel, too.
     pub with_kernel: bool,
+    /// Bytes of the stack that are copied: a multiple of 8, at most [`STACK_BYTES_MAX`].
+    pub stack_bytes: u32,
     /// Pages for records: a power of two.
     pub pages: usize,
 }
@@ -143,13 +181,16 @@ impl Event {
             size: size_of::<Attributes>() as u32,
             config: PERF_COUNT_SW_TASK_CLOCK,
             sample_period: settings.period_ns,
-            sample_type: PERF_SAMPLE_TIME | PERF_SAMPLE_REGS_USER | PERF_SAMPLE_STACK_USER,
+            sample_type: PERF_SAMPLE_TIME
+                | PERF_SAMPLE_READ
+                | PERF_SAMPLE_REGS_USER
+                | PERF_SAMPLE_STACK_USER,
             flags: kernel | EXCLUDE_HYPERVISOR | USE_CLOCK_ID,
             wakeup_events: 1,
             sample_regs_user: PERF_REGISTERS
                 .iter()
                 .fold(0, |all, (bit, _)| all | 1 << bit),
-            sample_stack_user: STACK_BYTES,
+            sample_stack_user: settings.stack_bytes,
             clockid: libc::CLOCK_BOOTTIME,
             ..Attributes::default()
         };
@@ -207,6 +248,33 @@ impl Event {
         lost
     }
 
+    /// Has the next sample come after so much CPU time from now.
+    pub(crate) fn set_period(&self, ns: u64) {
+        // _IOW('$', 4, u64)
+        const PERF_EVENT_IOC_PERIOD: libc::c_ulong = 0x4008_2404;
+        let period = ns.max(1);
+        // SAFETY: the kernel reads a live word.
+        unsafe {
+            libc::ioctl(
+                self.file.as_raw_fd(),
+                PERF_EVENT_IOC_PERIOD,
+                &raw const period,
+            )
+        };
+    }
+
+    /// Returns true if the thread has ended, and nothing is left to take.
+    pub(crate) fn has_ended(&self) -> bool {
+        let mut polled = libc::pollfd {
+            fd: self.file.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        };
+        // SAFETY: one live structure.
+        unsafe { libc::poll(&raw mut polled, 1, 0) };
+        polled.revents & libc::POLLHUP != 0 && polled.revents & libc::POLLIN == 0
+    }
+
     /// Copies what the kernel has written. It never writes over what was not taken.
     fn take_records(&mut self) -> Vec<u8> {
         // SAFETY: the words are inside the control page, aligned, and are written whole.
@@ -259,11 +327,11 @@ fn word(record: &[u8], number: usize) -> Option<u64> {
 }
 
 impl Sample {
-    /// The body of a record: the time, the ABI, the registers, the size of the copy, the copy, and
+    /// The body of a record: the time, the event's count, the ABI, the registers, the size of the copy, the copy, and
     /// how many of its bytes the kernel could read.
     fn parse(record: &[u8], is_in_kernel: bool) -> Option<Sample> {
-        const FIRST: usize = 2;
-        if word(record, 1)? != PERF_SAMPLE_REGS_ABI_64 {
+        const FIRST: usize = 3;
+        if word(record, 2)? != PERF_SAMPLE_REGS_ABI_64 {
             return None;
         }
         let mut registers: Registers = Default::default();
@@ -281,6 +349,7 @@ impl Sample {
         bytes.extend_from_slice(copy);
         Some(Sample {
             boot_ns: word(record, 0)?,
+            cpu_ns: word(record, 1)?,
             is_in_kernel,
             registers,
             stack: CopiedStack { start, bytes },
@@ -297,9 +366,9 @@ mod tests {
         assert!(next_record(&mut &[][..]).is_none());
         assert!(next_record(&mut &[9, 0, 0, 0, 0, 0, 0, 0][..]).is_none());
         assert!(next_record(&mut &[0xff; 64][..]).is_none());
-        let mut record = [0; 104];
-        record[8] = 2;
-        record[80..88].copy_from_slice(&u64::MAX.to_le_bytes());
+        let mut record = [0; 112];
+        record[16] = 2;
+        record[88..96].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(Sample::parse(&record, false).is_none());
         assert!(Sample::parse(&[], false).is_none());
     }

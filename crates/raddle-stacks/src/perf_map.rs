@@ -20,15 +20,39 @@ const FUNCTIONS_MAX: usize = 1 << 21;
 pub(crate) struct PerfMap {
     /// The first address, the one behind the last, and the name; sorted by the first.
     functions: Vec<(u64, u64, Box<str>)>,
+    /// The length of the file that it was read from.
+    bytes: u64,
 }
 
 impl PerfMap {
     /// Reads the map of a process; an empty one if there is none.
     pub(crate) fn of(pid: u32) -> PerfMap {
-        PerfMap::open(pid).map_or_else(PerfMap::default, |text| PerfMap::parse(&text))
+        PerfMap::open(pid)
+            .and_then(PerfMap::read)
+            .unwrap_or_default()
     }
 
-    fn open(pid: u32) -> Option<String> {
+    /// Reads the map again if it has grown, as it does while the runtime compiles.
+    pub(crate) fn renew(&mut self, pid: u32) {
+        if let Some((file, bytes)) = PerfMap::open(pid)
+            && bytes != self.bytes
+            && let Some(map) = PerfMap::read((file, bytes))
+        {
+            *self = map;
+        }
+    }
+
+    fn read((file, length): (File, u64)) -> Option<PerfMap> {
+        let mut bytes = Vec::new();
+        file.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
+        Some(PerfMap {
+            bytes: length,
+            ..PerfMap::parse(&String::from_utf8_lossy(&bytes))
+        })
+    }
+
+    /// Opens the file, and tells its length.
+    fn open(pid: u32) -> Option<(File, u64)> {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
         let words = |name: &str| {
             let mut lines = status.lines();
@@ -48,9 +72,7 @@ impl PerfMap {
         if !facts.is_file() || facts.uid() != user {
             return None;
         }
-        let mut bytes = Vec::new();
-        file.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
-        Some(String::from_utf8_lossy(&bytes).into_owned())
+        Some((file, facts.len()))
     }
 
     fn parse(text: &str) -> PerfMap {
@@ -73,7 +95,10 @@ impl PerfMap {
         functions.reverse();
         functions.sort_by_key(|(start, ..)| *start);
         functions.dedup_by_key(|(start, ..)| *start);
-        PerfMap { functions }
+        PerfMap {
+            functions,
+            bytes: 0,
+        }
     }
 
     /// Returns the name of the function at an address.

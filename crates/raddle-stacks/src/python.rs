@@ -101,6 +101,13 @@ impl<'a> Python<'a> {
             .collect()
     }
 
+    /// Has the limits of one reading begin anew.
+    pub(crate) fn renew(&mut self) {
+        self.listings = 0;
+        self.budget = BUDGET;
+        self.code_bytes = CODE_BYTES;
+    }
+
     /// Returns the Python frames of a thread, the innermost run first.
     pub(crate) fn runs(&mut self, tid: u32, all: &mut ManagedFrames) -> Vec<Run> {
         while !self.threads.contains_key(&tid) && self.listings < LISTINGS_MAX {

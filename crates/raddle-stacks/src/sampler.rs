@@ -11,7 +11,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::{Duration, Instant};
 
-use crate::perf_event::{Event, Sample, Settings};
+use crate::perf_event::{Event, STACK_BYTES_MAX, Sample, Settings};
 
 /// How long a sample is waited for: some turns of a thread that shares its CPU.
 const PATIENCE: Duration = Duration::from_millis(30);
@@ -20,6 +20,7 @@ const ALL_PATIENCE: Duration = Duration::from_secs(2);
 const SETTINGS: Settings = Settings {
     period_ns: 1_000_000,
     with_kernel: false,
+    stack_bytes: STACK_BYTES_MAX,
     pages: 32,
 };
 
@@ -32,6 +33,14 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
+    /// A sampler that takes none.
+    pub(crate) fn none() -> Sampler {
+        Sampler {
+            spent: Duration::ZERO,
+            is_refused: true,
+        }
+    }
+
     /// Takes a sample of a kernel thread, by its number here; `None` if the thread doesn't execute
     /// in user mode soon, or the kernel doesn't permit it.
     pub(crate) fn take(&mut self, tid: u32) -> Option<Sample> {

@@ -85,6 +85,13 @@ impl<'a> Unwinder<'a> {
         }
     }
 
+    /// Reads what the virtual machine may have changed again.
+    pub(crate) fn renew(&mut self) {
+        if let Some(java) = &mut self.java {
+            java.renew();
+        }
+    }
+
     /// Returns the Java methods of the frames that [`Unwinder::frames`] found last, from the inside
     /// out, with the positions of the frames that execute them.
     pub(crate) fn methods(&self) -> &[(u32, Rc<ManagedFrame>)] {

@@ -2,14 +2,23 @@
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::process::Output;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use anyhow::{Context, Result, bail, ensure};
 use raddle_inspect::{PROOF_BYTES, PROOF_WANTED, Request, RequestKind, SocketName, Wire};
 use raddle_tests::{Mode, Program, Running, in_every_mode, raddle};
-use rustix::process::geteuid;
+use rustix::io::Errno;
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use rustix::process::{Signal, geteuid};
+use serde_json::Value;
+
+/// The tool waits two seconds for an answer; a machine that is shared gets more.
+const SILENCE_MAX: Duration = Duration::from_secs(6);
 
 /// Calls `test` with the program, at each number of carriers.
 fn with_program(name: &str, arguments: &[&str], test: impl Fn(&Running) -> Result<()>) {
@@ -41,8 +50,14 @@ fn dump(running: &Running, words: &[&str]) -> Result<Output> {
     line.extend([raddle.into_os_string(), "dump".into()]);
     line.push(running.pid().to_string().into());
     let (program, arguments) = line.split_first().context("at least raddle")?;
-    let output = std::process::Command::new(program).args(arguments).output();
+    let output = Command::new(program).args(arguments).output();
     Ok(output?)
+}
+
+fn dump_with(running: &Running, arguments: &[&str]) -> Result<Output> {
+    let mut command = Command::new(raddle()?);
+    command.arg("dump").arg(running.pid().to_string());
+    Ok(command.args(arguments).output()?)
 }
 
 #[test]
@@ -125,4 +140,113 @@ fn nothing_lasts_longer_than_the_process() {
         ensure!(since.iter().all(|since| since <= &up[0]), "{text}");
         Ok(())
     });
+}
+
+/// The threads that a dump in JSON has, by their ids, and why the process didn't answer.
+fn read_without_help(running: &Running) -> Result<(Vec<u64>, String)> {
+    let started = Instant::now();
+    let output = dump_with(running, &["--json", "--stacks"])?;
+    let took = started.elapsed();
+    ensure!(took < SILENCE_MAX, "{took:?}");
+    ensure!(
+        output.status.success() && output.stderr.is_empty(),
+        "{output:?}"
+    );
+    let document: Value = serde_json::from_slice(&output.stdout)?;
+    let threads = document["threads"].as_array().context("no threads")?;
+    let tids = threads.iter().map(|it| it["tid"].as_u64().unwrap_or(0));
+    let why = document["answer_missing"].as_str().unwrap_or("").to_owned();
+    ensure!(
+        document["carriers"]
+            .as_array()
+            .is_some_and(|it| !it.is_empty())
+    );
+    Ok((tids.collect(), why))
+}
+
+/// What needs its answer fails in one sentence.
+fn refuses(running: &Running, arguments: &[&str], why: &str) -> Result<()> {
+    let started = Instant::now();
+    let output = dump_with(running, arguments)?;
+    let took = started.elapsed();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let is_one = said.lines().count() == 1 && said.contains(why);
+    ensure!(output.status.code() == Some(2) && is_one, "{output:?}");
+    ensure!(took < SILENCE_MAX, "{took:?}");
+    Ok(())
+}
+
+#[test]
+fn a_stopped_process_is_read_without_its_help() {
+    let name = "inspection::a_stopped_process_is_read_without_its_help";
+    with_program(name, &[], |running| {
+        let (all, why) = read_without_help(running)?;
+        ensure!(!all.is_empty() && why.is_empty(), "{all:?} {why}");
+        stop(running)?;
+        let (read, why) = read_without_help(running)?;
+        ensure!(read == all && why.contains("is stopped"), "{read:?} {why}");
+        let output = dump_with(running, &[])?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success() && said.lines().count() == 1,
+            "{output:?}"
+        );
+        ensure!(!output.stdout.is_empty());
+        refuses(running, &["--stats"], "is stopped")?;
+        let output = dump_with(running, &["--deadlocks"])?;
+        ensure!(output.status.code().is_some_and(|it| it != 2), "{output:?}");
+        // The server must not have been disturbed.
+        running.signal(Signal::CONT)?;
+        let (later, why) = read_without_help(running)?;
+        ensure!(later == all && why.is_empty(), "{later:?} {why}");
+        Ok(())
+    });
+}
+
+/// Of a queue that is full, the kernel lets a client wait until there is room.
+#[test]
+fn a_full_queue_of_clients_stops_no_dump() {
+    let name = "inspection::a_full_queue_of_clients_stops_no_dump";
+    with_program(name, &[], |running| {
+        let (all, _) = read_without_help(running)?;
+        let clients = fill_queue(running)?;
+        let (read, why) = read_without_help(running)?;
+        ensure!(read == all && !why.is_empty(), "{read:?} {why}");
+        refuses(running, &["--stats"], "in time")?;
+        stop(running)?;
+        let _more = fill_queue(running)?;
+        let (read, why) = read_without_help(running)?;
+        ensure!(read == all && why.contains("is stopped"), "{read:?} {why}");
+        running.signal(Signal::CONT)?;
+        drop((clients, _more));
+        let (later, why) = read_without_help(running)?;
+        ensure!(later == all && why.is_empty(), "{later:?} {why}");
+        Ok(())
+    });
+}
+
+fn stop(running: &Running) -> Result<()> {
+    running.signal(Signal::STOP)?;
+    let status = format!("/proc/{}/status", running.pid());
+    while !fs::read_to_string(&status)?.contains("T (stopped)") {
+        thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Connects until there is no room any more.
+fn fill_queue(running: &Running) -> Result<Vec<OwnedFd>> {
+    let name = SocketName::of(running.pid());
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+    let mut clients = Vec::new();
+    loop {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let client = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        match net::connect(&client, &address) {
+            Ok(()) => clients.push(client),
+            Err(Errno::AGAIN) => return Ok(clients),
+            Err(error) => bail!("{error}"),
+        }
+        ensure!(clients.len() < 1000, "there is always room");
+    }
 }

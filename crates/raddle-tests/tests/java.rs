@@ -270,8 +270,8 @@ fn a_virtual_machine_that_hangs_shows_its_frames() {
 }
 
 #[test]
-fn a_stopped_virtual_machine_ends_in_one_sentence() {
-    let test = "java::a_stopped_virtual_machine_ends_in_one_sentence";
+fn a_stopped_virtual_machine_shows_its_frames() {
+    let test = "java::a_stopped_virtual_machine_shows_its_frames";
     with_java(test, &[], &["1"], |running| {
         running.signal(Signal::STOP)?;
         while !fs::read_to_string(format!("/proc/{}/status", running.pid()))?
@@ -282,8 +282,11 @@ fn a_stopped_virtual_machine_ends_in_one_sentence() {
         let output = dump(running, &[])?;
         running.signal(Signal::CONT)?;
         let said = String::from_utf8_lossy(&output.stderr);
-        ensure!(said.lines().count() == 1, "{output:?}");
-        say(said.trim());
+        let is_one = said.lines().count() == 1 && said.contains("is stopped");
+        ensure!(output.status.success() && is_one, "{output:?}");
+        let text = String::from_utf8_lossy(&output.stdout);
+        ensure!(text.contains("java Mixed.park  Mixed.java:"), "{text}");
+        ensure!(running.stdout_so_far() == "ready\n", "it printed stacks");
         Ok(())
     });
 }

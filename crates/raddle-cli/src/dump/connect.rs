@@ -4,39 +4,80 @@
 //! go on only if it is the right one; prove the right to look into it by mappings that the kernel
 //! shows; send the request; read the header, then as much as it announces, and any part after that
 //! which was requested. A process that bound the name of another one gets no request.
+//!
+//! The process may be stopped, have a full queue of clients, or never answer. So each step has a
+//! deadline, connecting included.
 
 use std::io::{self, Read, Write};
 use std::mem::size_of;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixStream};
-use std::time::Duration;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
 
 use raddle_inspect::{
     BlockingRecords, BlockingSites, Header, Histogram, Layout, PROOF_BYTES, PROOF_NAME,
     PROOF_WANTED, Request, RequestKind, SocketName, Wire,
 };
-use rustix::net::sockopt::socket_peercred;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect as connect_socket, socket_with,
+};
 
 use super::process::Process;
 use crate::failure::Failure;
 
-const PATIENCE: Duration = Duration::from_secs(5);
+/// How long the process may take until its answer begins, from the first try to connect on.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// How long its answer may take from its begin to its end.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
 /// More than a snapshot of ten million green threads.
 const SNAPSHOT_BYTES_MAX: usize = 2 << 30;
 
 /// Sends a request, and returns the answer.
-pub(super) fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
+pub(crate) fn ask(pid: u32, request: &Request) -> Result<Vec<u8>, Failure> {
     open(pid, request).map(|(answer, _)| answer)
+}
+
+/// Why a process gave no answer.
+pub(crate) enum Unanswered {
+    /// It is stopped, or did nothing until the deadline: its memory may be readable.
+    Silent(Failure),
+    Refused(Failure),
+}
+
+impl From<Failure> for Unanswered {
+    fn from(failure: Failure) -> Unanswered {
+        Unanswered::Refused(failure)
+    }
+}
+
+impl From<Unanswered> for Failure {
+    fn from(unanswered: Unanswered) -> Failure {
+        match unanswered {
+            Unanswered::Silent(failure) | Unanswered::Refused(failure) => failure,
+        }
+    }
 }
 
 /// As [`ask`]; returns the connection, too: with it ends what the process grants for its time.
 pub(crate) fn open(pid: u32, request: &Request) -> Result<(Vec<u8>, UnixStream), Failure> {
+    Ok(try_open(pid, request)?)
+}
+
+/// As [`open`]; tells a process that is silent from one that refuses.
+pub(crate) fn try_open(pid: u32, request: &Request) -> Result<(Vec<u8>, UnixStream), Unanswered> {
     let process = Process::find(pid)?;
-    let mut stream = connect(&process)?;
-    let proof = prove(&mut stream, &process)?;
+    if let Some(stopped) = process.is_stopped() {
+        return Err(Unanswered::Silent(stopped));
+    }
+    let deadline = Instant::now() + PATIENCE;
+    let mut link = connect(&process, deadline)?;
+    let proof = prove(&mut link, &process)?;
     // A process that doesn't read the request has closed the socket, and then there is no answer.
-    let _ = stream.write_all(&[&proof[..], request.as_bytes()].concat());
+    // The few bytes fit into the socket of any process.
+    let _ = link
+        .stream
+        .write_all(&[&proof[..], request.as_bytes()].concat());
     let extra = match request.kind {
         RequestKind::STATS => {
             2 * size_of::<Histogram>() + size_of::<BlockingRecords>() + size_of::<BlockingSites>()
@@ -46,19 +87,36 @@ pub(crate) fn open(pid: u32, request: &Request) -> Result<(Vec<u8>, UnixStream),
     };
     // A process with an earlier version of the runtime knows no layout.
     let is_optional = matches!(request.kind, RequestKind::LAYOUT | RequestKind::RECORD);
-    match read(&stream, extra, is_optional) {
-        Ok(answer) => Ok((answer, stream)),
+    match read(&mut link, extra, is_optional) {
+        Ok(answer) => Ok((answer, link.stream)),
         Err(error) => Err(explain(&error, &process)),
     }
 }
 
+/// A connection on which reads end at a deadline.
+struct Link {
+    stream: UnixStream,
+    deadline: Instant,
+}
+
+impl Read for Link {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.read(to)
+    }
+}
+
 /// Explains why there is no whole answer.
-fn explain(error: &io::Error, process: &Process) -> Failure {
+fn explain(error: &io::Error, process: &Process) -> Unanswered {
     let pid = process.pid;
     if let Err(changed) = process.check_program() {
-        return changed;
+        return changed.into();
     }
-    match error.kind() {
+    Unanswered::Refused(match error.kind() {
         io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset if !process.is_ours() => {
             process.belongs_to_another()
         }
@@ -66,44 +124,59 @@ fn explain(error: &io::Error, process: &Process) -> Failure {
             format!("process {pid} closed the connection before its answer was complete"),
             "try again, or see whether it is ending",
         ),
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Failure::input(
-            format!(
-                "process {pid} did not answer in {} seconds",
-                PATIENCE.as_secs()
-            ),
-            "see whether it is stopped (kill -CONT resumes it), and try again",
-        ),
+        kind if is_late(kind) => {
+            return Unanswered::Silent(Failure::input(
+                format!("process {pid} did not answer in time"),
+                "try again, or see what its kernel threads do",
+            ));
+        }
         _ => Failure::input(
             format!("the answer of process {pid} can't be read ({error})"),
             "use the raddle that started it",
         ),
-    }
+    })
+}
+
+fn is_late(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// Connects to the process by its second name, or else by its first: another process may have one
 /// of them.
-fn connect(process: &Process) -> Result<UnixStream, Failure> {
+fn connect(process: &Process, deadline: Instant) -> Result<Link, Unanswered> {
     let second = process
         .namespace()
         .map(|inode| SocketName::in_namespace(process.own_pid, inode));
     let mut failure = None;
     for name in second.into_iter().chain([SocketName::of(process.own_pid)]) {
-        let Ok(stream) = connect_to(&name) else {
-            continue;
-        };
-        match check_peer(&stream, process) {
-            Ok(()) => return Ok(stream),
-            Err(other) => failure = Some(other),
+        match connect_to(&name, deadline) {
+            Ok(stream) => match check_peer(&stream, process) {
+                Ok(()) => return Ok(Link { stream, deadline }),
+                Err(other) => failure = Some(other.into()),
+            },
+            Err(error) if is_late(error.kind()) => {
+                let what = format!("the queue of process {} for clients is full", process.pid);
+                let cure = "try again when other tools have left it";
+                failure = Some(Unanswered::Silent(Failure::input(what, cure)));
+            }
+            Err(_) => {}
         }
     }
-    Err(failure.unwrap_or_else(|| process.explain_silence()))
+    Err(failure.unwrap_or_else(|| process.explain_silence().into()))
 }
 
-fn connect_to(name: &SocketName) -> io::Result<UnixStream> {
-    let stream = UnixStream::connect_addr(&SocketAddr::from_abstract_name(name.as_bytes())?)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    Ok(stream)
+/// Connects until the deadline: a queue that is full makes the kernel wait.
+fn connect_to(name: &SocketName, deadline: Instant) -> io::Result<UnixStream> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(io::ErrorKind::TimedOut.into());
+    }
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(left))?;
+    let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+    rustix::io::retry_on_intr(|| connect_socket(&socket, &address))?;
+    Ok(socket.into())
 }
 
 /// Checks the listener's process and user. The user is that of the time when it began to listen:
@@ -124,17 +197,15 @@ fn check_peer(stream: &UnixStream, process: &Process) -> Result<(), Failure> {
 }
 
 /// Returns the proof: bytes that the kernel shows only to processes that may look into this one.
-fn prove(stream: &mut UnixStream, process: &Process) -> Result<[u8; PROOF_BYTES], Failure> {
+fn prove(stream: &mut Link, process: &Process) -> Result<[u8; PROOF_BYTES], Unanswered> {
     let pid = process.pid;
     let mut wanted = [0; PROOF_WANTED.len()];
     stream
         .read_exact(&mut wanted)
         .map_err(|error| explain(&error, process))?;
     if wanted != PROOF_WANTED {
-        return Err(Failure::input(
-            format!("process {pid} speaks another protocol"),
-            "use the raddle that started it",
-        ));
+        let what = format!("process {pid} speaks another protocol");
+        return Err(Failure::input(what, "use the raddle that started it").into());
     }
     let maps = std::fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     let at = maps
@@ -147,13 +218,15 @@ fn prove(stream: &mut UnixStream, process: &Process) -> Result<[u8; PROOF_BYTES]
                 format!("the kernel doesn't let this user look into process {pid}"),
                 "run this as root",
             )
+            .into()
         })
 }
 
 /// Reads a snapshot, and `extra` bytes that follow it, or perhaps don't.
-fn read(mut stream: impl Read, extra: usize, is_optional: bool) -> io::Result<Vec<u8>> {
+fn read(link: &mut Link, extra: usize, is_optional: bool) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; size_of::<Header>()];
-    stream.read_exact(&mut bytes)?;
+    link.read_exact(&mut bytes)?;
+    link.deadline = Instant::now() + ANSWER_PATIENCE;
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let header = Header::parse(&bytes).map_err(|error| invalid(error.to_string()))?;
     let total = header
@@ -162,7 +235,7 @@ fn read(mut stream: impl Read, extra: usize, is_optional: bool) -> io::Result<Ve
     let total = total.ok_or_else(|| invalid("it announces an impossible length".into()))?;
     let rest = total + extra - bytes.len();
     // `take` and not a buffer of the announced size: an announcement must not cause an allocation.
-    let read = stream.take(rest as u64).read_to_end(&mut bytes)?;
+    let read = link.take(rest as u64).read_to_end(&mut bytes)?;
     if read == rest || is_optional && read == rest - extra {
         Ok(bytes)
     } else {

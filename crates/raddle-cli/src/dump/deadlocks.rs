@@ -100,7 +100,12 @@ impl Findings {
             serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
             writeln!(out)?;
         } else {
-            if let Some(missing) = &self.taken.java_missing {
+            if let Some(missing) = self
+                .taken
+                .silence
+                .as_ref()
+                .or(self.taken.java_missing.as_ref())
+            {
                 say(missing);
             }
             self.write(pid, &how, &mut out)?;

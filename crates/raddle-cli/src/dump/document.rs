@@ -46,6 +46,9 @@ pub(super) struct Document {
     /// Why there are none, if they were wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     stacks_missing: Option<String>,
+    /// Why the process has not answered, if it was read without its help.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    answer_missing: Option<String>,
     /// Which names are missing for a reason that isn't the program's, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     names_missing: Option<String>,
@@ -220,6 +223,7 @@ impl Document {
                 stacks.map(Stack::new).collect()
             }),
             stacks_missing: facts.missing.clone().filter(|_| facts.stacks.is_none()),
+            answer_missing: facts.stacks.and_then(|taken| taken.silence.clone()),
             names_missing: facts.stacks.and_then(|taken| taken.names_missing.clone()),
             java_missing: facts.stacks.and_then(|taken| taken.java_missing.clone()),
             sitting: facts.sitting.iter().map(sitting).collect(),

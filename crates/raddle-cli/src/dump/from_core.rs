@@ -6,9 +6,9 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use raddle_inspect::{Snapshot, ThreadFlags};
-use raddle_stacks::corefile::{CoreFile, Tables};
+use raddle_stacks::corefile::CoreFile;
 use raddle_stacks::locks::{self, Waits};
-use raddle_stacks::{Modules, Symbols, Target, capture};
+use raddle_stacks::{Modules, Symbols, Tables, Target, capture};
 
 use super::deadlocks::Findings;
 use super::filter::Filter;

@@ -115,13 +115,29 @@ impl Process {
         (differ == 0).then_some(parent)
     }
 
+    /// Says that the process is stopped, if it is.
+    pub(super) fn is_stopped(&self) -> Option<Failure> {
+        let pid = self.pid;
+        match self.state {
+            'T' => Some(Failure::input(
+                format!("process {pid} is stopped"),
+                format!("kill -CONT {pid} resumes it"),
+            )),
+            't' => Some(Failure::input(
+                format!("process {pid} is stopped by a debugger"),
+                "resume it there",
+            )),
+            _ => None,
+        }
+    }
+
     pub(crate) fn is_preloaded(&self) -> io::Result<bool> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
         Ok(maps.lines().any(|line| line.contains(PRELOAD)))
     }
 
     /// Fails if the process has executed another program since it was found.
-    pub(super) fn check_program(&self) -> Result<(), Failure> {
+    pub(crate) fn check_program(&self) -> Result<(), Failure> {
         let pid = self.pid;
         match (&self.image, image(pid)) {
             (Some(before), Some(now)) if *before != now => Err(Failure::input(

@@ -2,19 +2,20 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use anyhow::Result;
-use raddle_inspect::{Layout, Request, RequestKind, Snapshot, ThreadFlags};
+use raddle_inspect::{Layout, Snapshot, ThreadFlags};
 use raddle_stacks::locks::{self, Edge, Owner, Variables, Waits};
 use raddle_stacks::{
     Captured, Frame, Java, Kind, Language, ManagedFrame, Modules, Named, ProcessMemory, Refusal,
     Stack, Stacks, Symbols, Target, capture_with,
 };
 
-use super::connect;
 use super::filter::{Filter, rebuild};
+use super::locate::Location;
 use super::process::Process;
 use super::{lights, managed, understand};
 use crate::failure::Failure;
@@ -35,17 +36,19 @@ pub(super) struct Taken {
     pub lights: u64,
     /// Why there are no Java locks or frames, if there is a virtual machine that was asked.
     pub java_missing: Option<String>,
+    /// One sentence on a process that has not answered.
+    pub silence: Option<String>,
 }
 
 /// A stack with the names of its frames.
-pub(super) struct NamedStack {
+pub(crate) struct NamedStack {
     pub stack: Stack,
     pub frames: Vec<NamedFrame>,
     /// Managed frames of which it isn't known which native frame executes them.
     pub unplaced: Vec<Rc<ManagedFrame>>,
 }
 
-pub(super) struct NamedFrame {
+pub(crate) struct NamedFrame {
     pub frame: Frame,
     pub named: Rc<Named>,
     /// True if the frame is the runtime's own code.
@@ -85,13 +88,16 @@ pub(crate) struct Subject {
     modules: Modules,
     /// With it ends the right to read the memory, if it was given for this time.
     connection: Option<UnixStream>,
+    /// One sentence on a process that has not answered.
+    silence: Option<String>,
 }
 
 impl Subject {
-    /// Asks the process where its tables are; the inner error is why it can't be read, and the
-    /// cure.
+    /// Finds out where the tables of the process are; the inner error is why it can't be read, and
+    /// the cure.
     pub(crate) fn open(pid: u32) -> Result<Result<Subject, String>> {
-        let (answer, connection) = connect::open(pid, &Request::new(RequestKind::LAYOUT, 1))?;
+        let location = Location::of(pid)?;
+        let answer = location.answer;
         let snapshot = understand(pid, &answer)?;
         let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
         let Some(layout) = answer.get(behind..).and_then(Layout::parse) else {
@@ -111,7 +117,8 @@ impl Subject {
                 layout,
                 memory,
                 modules,
-                connection: Some(connection),
+                connection: location.connection,
+                silence: location.silence,
             })),
             Err(error) => Ok(Err(format!(
                 "no stacks: its mappings can't be read ({error})"
@@ -166,6 +173,7 @@ impl Subject {
     ) -> Result<Option<(Taken, Waits)>> {
         let snapshot = self.snapshot()?;
         let taken = self.with_target(|target| {
+            let may_attach = may_attach && self.silence.is_none();
             let (java, java_missing) = match may_attach.then(|| Java::ask(target)).flatten() {
                 None => (None, None),
                 Some(Ok(java)) => (Some(java), None),
@@ -199,6 +207,7 @@ impl Subject {
             });
             let taken = Taken {
                 java_missing,
+                silence: self.silence.clone(),
                 ..named(
                     &snapshot,
                     stacks,
@@ -265,24 +274,7 @@ pub(super) fn named(
             entry.insert(name);
         }
     }
-    symbols.prepare(taken.stacks.iter().flat_map(|stack| stack.frames.iter()));
-    let managed: Vec<_> = taken.managed.into_iter().map(Rc::new).collect();
-    let mut name = |stack: Stack| {
-        let managed = |number| managed::at(&stack, &managed, number);
-        let frames = stack.frames.iter().enumerate();
-        let frames = frames.map(|(number, frame)| NamedFrame {
-            frame: *frame,
-            named: symbols.name(frame),
-            is_runtime: code.contains(&frame.inside()),
-            managed: managed(number),
-        });
-        NamedStack {
-            frames: frames.collect(),
-            unplaced: managed(stack.frames.len()),
-            stack,
-        }
-    };
-    let stacks: Vec<_> = taken.stacks.into_iter().map(&mut name).collect();
+    let stacks = name_all(taken.stacks, taken.managed, symbols, code);
     for captured in &mut taken.threads {
         let stack = captured.stack.and_then(|it| stacks.get(it as usize));
         lights::name_wait(&mut captured.record, stack);
@@ -310,13 +302,41 @@ pub(super) fn named(
         names_missing: symbols.shortcoming(),
         lights,
         java_missing: None,
+        silence: None,
     }
+}
+
+/// Names the frames of stacks. `code` is the runtime's.
+pub(crate) fn name_all(
+    stacks: Vec<Stack>,
+    managed: Vec<ManagedFrame>,
+    symbols: &mut Symbols<'_>,
+    code: Range<u64>,
+) -> Vec<NamedStack> {
+    symbols.prepare(stacks.iter().flat_map(|stack| stack.frames.iter()));
+    let managed: Vec<_> = managed.into_iter().map(Rc::new).collect();
+    let mut name = |stack: Stack| {
+        let managed = |number| managed::at(&stack, &managed, number);
+        let frames = stack.frames.iter().enumerate();
+        let frames = frames.map(|(number, frame)| NamedFrame {
+            frame: *frame,
+            named: symbols.name(frame),
+            is_runtime: code.contains(&frame.inside()),
+            managed: managed(number),
+        });
+        NamedStack {
+            frames: frames.collect(),
+            unplaced: managed(stack.frames.len()),
+            stack,
+        }
+    };
+    stacks.into_iter().map(&mut name).collect()
 }
 
 /// Returns the frames that a reader wants: without the runtime's own, except the one by which the
 /// program called the runtime, if that is a function that the program knows, and the marks of
 /// signals.
-pub(super) fn shown(stack: &NamedStack) -> Vec<&NamedFrame> {
+pub(crate) fn shown(stack: &NamedStack) -> Vec<&NamedFrame> {
     let frames = &stack.frames;
     let inner = frames.iter().take_while(|frame| frame.is_runtime).count();
     let is_known = |frame: &NamedFrame| {

@@ -77,14 +77,3 @@ fn text(memory: &dyn Memory, (address, length): (u64, u8)) -> String {
         _ => format!("{address:#x}"),
     }
 }
-
-/// The command line of a process.
-pub(super) fn command(pid: u32) -> Vec<String> {
-    let bytes = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words = bytes
-        .split(|&byte| byte == 0)
-        .filter(|word| !word.is_empty());
-    words
-        .map(|word| String::from_utf8_lossy(word).into_owned())
-        .collect()
-}

@@ -1,7 +1,9 @@
 //! Where a tool finds the threads and their stacks in this process's memory.
 
+use crate::state::accounting::CpuTime;
 use crate::state::carrier::Carrier;
 use crate::state::delays::READY_FLAGS;
+use crate::state::engine::Engine;
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
 use core::cell::UnsafeCell;
@@ -37,9 +39,11 @@ pub(crate) fn layout() -> Layout {
         event_moments: (&raw const PROCESS.recorder.moments).addr() as u64,
         host_group: offset_of!(HostControl, group) as u64,
         group_lights: offset_of!(GroupControl, lights) as u64,
+        blocked: (&raw const PROCESS.blocking.total).addr() as u64,
         code,
         thread: OFFSETS,
         carrier: Carrier::OFFSETS,
+        engine: Engine::OFFSETS,
     }
 }
 
@@ -78,6 +82,7 @@ static raddle_layout: Anchor = Anchor(UnsafeCell::new(Layout {
     event_moments: 0,
     host_group: 0,
     group_lights: 0,
+    blocked: 0,
     code: CodePlaces {
         text_start: 0,
         text_end: 0,
@@ -87,6 +92,7 @@ static raddle_layout: Anchor = Anchor(UnsafeCell::new(Layout {
     },
     thread: OFFSETS,
     carrier: Carrier::OFFSETS,
+    engine: Engine::OFFSETS,
 }));
 
 /// Fills the anchor.
@@ -124,4 +130,5 @@ const OFFSETS: ThreadOffsets = ThreadOffsets {
         + Terms::GROUP) as u32,
     name: offset_of!(Thread, name) as u32,
     host: offset_of!(Thread, host) as u32,
+    charged_ns: (offset_of!(Thread, cpu) + CpuTime::CHARGED) as u32,
 };

@@ -231,7 +231,7 @@ impl CoreFile {
 
     /// Returns the ranges of memory that may be written, of files with such a name and right behind
     /// these.
-    pub(super) fn data_of(&self, name: &str) -> Vec<Range<u64>> {
+    pub(crate) fn data_of(&self, name: &str) -> Vec<Range<u64>> {
         /// How far `.bss` may reach behind its file.
         const BEHIND: u64 = 4 << 20;
         const WRITABLE: u32 = 2;

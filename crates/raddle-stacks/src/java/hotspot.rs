@@ -104,6 +104,15 @@ impl<'a> HotSpot<'a> {
         HotSpot::with(memory, Offsets::of(&structs, memory.half(major)?)?)
     }
 
+    /// Reads where compiled code is again: there is more of it by now, and other code in places of
+    /// which methods are known.
+    pub(crate) fn renew(&mut self) {
+        if let Some(heaps) = CodeHeaps::read(self.memory, &self.offsets) {
+            self.heaps = heaps;
+        }
+        self.places.clear();
+    }
+
     fn with(memory: &'a dyn Memory, offsets: Offsets) -> Option<HotSpot<'a>> {
         let queue = memory.word(offsets.interpreter)?;
         let start = memory.word(queue.checked_add(offsets.queue_start)?)?;

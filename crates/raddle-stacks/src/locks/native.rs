@@ -13,7 +13,8 @@ use raddle_inspect::{ThreadState, WaitKind};
 use super::layouts::{Barrier, Mutex, Protocol, ReadWriteLock, TID_MASK, inheriting_owner, joined};
 use super::pipes::Pipes;
 use super::{Edge, Object, ObjectKind, Owner, mentions};
-use crate::capture::{Captured, Stacks, Target};
+use crate::capture::{Captured, Stack, Stacks, Target};
+use crate::memory::Memory;
 use crate::symbols::Symbols;
 use crate::table::Table;
 
@@ -35,9 +36,10 @@ pub fn edges(target: &Target<'_>, stacks: &Stacks, symbols: &mut Symbols<'_>) ->
             continue;
         }
         let waiter = captured.stack.and_then(|number| {
-            let waiter = names
-                .entry(number)
-                .or_insert_with(|| waiting_function(target, stacks, number, symbols));
+            let waiter = names.entry(number).or_insert_with(|| {
+                let stack = stacks.stacks.get(number as usize)?;
+                waiting_function(target, stack, symbols)
+            });
             *waiter
         });
         if let Some((object, owner)) = reader.look(captured, waiter) {
@@ -54,6 +56,42 @@ pub fn edges(target: &Target<'_>, stacks: &Stacks, symbols: &mut Symbols<'_>) ->
     }
     mentions::remark(target, &mut edges);
     edges
+}
+
+/// Returns what a thread with this stack waits for on a futex, by the function that waits.
+pub fn waited_for(
+    target: &Target<'_>,
+    stack: &Stack,
+    symbols: &mut Symbols<'_>,
+) -> Option<ObjectKind> {
+    Some(match waiting_function(target, stack, symbols)? {
+        Waiter::Mutex => ObjectKind::Mutex,
+        Waiter::ReadLock => ObjectKind::ReadLock,
+        Waiter::WriteLock => ObjectKind::WriteLock,
+        Waiter::Condition | Waiter::ParkingCondition => ObjectKind::Condition,
+        Waiter::Semaphore => ObjectKind::Semaphore,
+        Waiter::Barrier => ObjectKind::Barrier,
+        Waiter::Join => ObjectKind::Thread,
+        Waiter::Once => ObjectKind::Once,
+        Waiter::Libc => ObjectKind::Libc,
+        Waiter::RustMutex => ObjectKind::RustMutex,
+        Waiter::RustReadLock | Waiter::RustWriteLock => ObjectKind::RustReadWriteLock,
+        Waiter::ParkingMutex => ObjectKind::ParkingMutex,
+        Waiter::ParkingReadWriteLock => ObjectKind::ParkingReadWriteLock,
+        Waiter::ParkingLot => ObjectKind::ParkingLot,
+    })
+}
+
+/// Returns the thread that has the lock with this word, for which others wait; `None` if it doesn't
+/// say, or is none. Any word may look like a lock: the thread must be known to be one.
+pub fn holder(memory: &dyn Memory, word: u64) -> Option<u32> {
+    if let Some(mutex) = Mutex::read(memory, word) {
+        return Some(mutex.owner);
+    }
+    let lock = [false, true].map(|writes| ReadWriteLock::read(memory, word, writes));
+    let writers = lock.into_iter().flatten().map(|lock| lock.writer);
+    let mut writers = writers.filter(|&writer| writer != 0);
+    writers.next().or_else(|| inheriting_owner(memory, word))
 }
 
 /// The threads that may own something.
@@ -360,13 +398,11 @@ enum Waiter {
 /// Returns the function that waits on a stack: the first that is known behind the runtime's.
 fn waiting_function(
     target: &Target<'_>,
-    stacks: &Stacks,
-    number: u32,
+    stack: &Stack,
     symbols: &mut Symbols<'_>,
 ) -> Option<Waiter> {
     let code = &target.layout.code;
     let runtime = code.text_start..code.text_end;
-    let stack = stacks.stacks.get(number as usize)?;
     let frames = stack.frames.iter();
     let frames = frames.skip_while(|frame| runtime.contains(&frame.inside()));
     let mut common = None;
@@ -401,6 +437,7 @@ fn waiter(name: &str) -> Option<Waiter> {
         () if begins("pthread_clockjoin") || begins("pthread_join") => Some(Waiter::Join),
         () if begins("pthread_timedjoin") => Some(Waiter::Join),
         () if begins("lll_lock_wait_private") => Some(Waiter::Libc),
+        () if begins("lll_mutex_lock") => Some(Waiter::Mutex),
         () if has("parking_lot::raw_mutex::") => Some(Waiter::ParkingMutex),
         () if has("parking_lot::raw_rwlock::") => Some(Waiter::ParkingReadWriteLock),
         () if has("parking_lot::condvar::") => Some(Waiter::ParkingCondition),

@@ -1,13 +1,16 @@
-//! The runtime's tables in a core: where they are, and a snapshot made of them.
+//! The runtime's tables in memory: where they are, and a snapshot made of them. So a core file is
+//! read, and a process that doesn't say where they are.
 
 use std::fmt;
+use std::ops::Range;
 
-use raddle_inspect::{
-    CarrierRecord, CarrierState, Header, LAYOUT_MAGIC, Layout, ThreadState, Wire,
-};
+use raddle_inspect::{CarrierRecord, Header, LAYOUT_MAGIC, Layout, ThreadState, Wire};
 
-use super::file::CoreFile;
+use rustix::time::{ClockId, clock_gettime};
+
 use crate::capture::Target;
+use crate::carriers::carriers;
+use crate::corefile::CoreFile;
 use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::table::Table;
@@ -16,17 +19,15 @@ use crate::table::Table;
 const NAME: &str = "raddle";
 /// The most bytes of data that are searched for the layout.
 const DATA_MAX: u64 = 64 << 20;
-/// The most carriers that are read.
-const CARRIERS_MAX: u32 = 1 << 12;
 
-/// Why a core has no tables of the runtime.
+/// Why there are no tables of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TablesError {
     /// No library of the runtime, or no second thread.
     None,
     /// The runtime has another version.
     OtherVersion,
-    /// What the core has of the tables makes no sense.
+    /// What is there of the tables makes no sense.
     Nonsense,
 }
 
@@ -50,17 +51,49 @@ pub struct Tables {
 }
 
 impl Tables {
-    /// Finds the tables, and reads what isn't a thread's.
+    /// Finds the tables of a core, and reads what isn't a thread's.
     ///
     /// # Errors
     /// If there are none.
     pub fn of(core: &CoreFile, modules: &Modules) -> Result<Tables, TablesError> {
-        let layout = find(core)?;
-        let started_ns = core.word(layout.started).unwrap_or(0);
-        let carriers = carriers(core, &layout);
+        let layout = find(core, core.data_of(NAME))?;
+        // The core doesn't say when it was written: not before the last event that it knows of.
+        Tables::read(core, core.pid(), modules, layout, 0)
+    }
+
+    /// Finds the tables of a process without its help, and reads what isn't a thread's. `own_pid`
+    /// is its number in its own namespace.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn of_process(
+        memory: &dyn Memory,
+        own_pid: u32,
+        modules: &Modules,
+    ) -> Result<Tables, TablesError> {
+        let layout = find(memory, modules.data_of(NAME))?;
+        let now = clock_gettime(ClockId::Monotonic);
+        let now_ns = now.tv_sec.unsigned_abs() * 1_000_000_000 + now.tv_nsec.unsigned_abs();
+        Tables::read(memory, own_pid, modules, layout, now_ns)
+    }
+
+    /// The time is `now_ns`, or that of the last event.
+    fn read(
+        memory: &dyn Memory,
+        pid: u32,
+        modules: &Modules,
+        layout: Layout,
+        now_ns: u64,
+    ) -> Result<Tables, TablesError> {
+        let started_ns = memory.word(layout.started).unwrap_or(0);
+        let carriers: Vec<CarrierRecord> = carriers(memory, &layout, &[])
+            .carriers
+            .iter()
+            .map(|carrier| carrier.record)
+            .collect();
         let target = Target {
-            pid: core.pid(),
-            memory: core,
+            pid,
+            memory,
             layout: &layout,
             carriers: &carriers,
             modules,
@@ -68,14 +101,13 @@ impl Tables {
             stopped: None,
         };
         let mut table = Table::new(&target).ok_or(TablesError::Nonsense)?;
-        // The core doesn't say when it was written: not before the last event that it knows of.
-        let (mut now_ns, mut live_threads) = (started_ns, 0);
+        let (mut now_ns, mut live_threads) = (now_ns.max(started_ns), 0);
         table.for_each(|slot| {
             now_ns = now_ns.max(slot.record.since_ns);
             live_threads += u64::from(slot.record.state != ThreadState::EXITING);
         });
         let header = Header {
-            pid: core.pid(),
+            pid,
             carriers: carriers.len() as u32,
             now_ns,
             started_ns,
@@ -101,11 +133,14 @@ impl Tables {
 }
 
 /// Looks for the layout in the data of the runtime's library.
-fn find(core: &CoreFile) -> Result<Layout, TablesError> {
+fn find(memory: &dyn Memory, data: Vec<Range<u64>>) -> Result<Layout, TablesError> {
     let mut other = TablesError::None;
-    for range in core.data_of(NAME) {
-        let mut bytes = vec![0; (range.end - range.start).min(DATA_MAX) as usize];
-        let got = core.read(range.start, &mut bytes);
+    let mut budget = DATA_MAX;
+    for range in data {
+        let size = range.end.saturating_sub(range.start).min(budget);
+        budget -= size;
+        let mut bytes = vec![0; size as usize];
+        let got = memory.read(range.start, &mut bytes);
         let words = bytes[..got].chunks_exact(8).enumerate();
         for (number, _) in words.filter(|(_, word)| **word == LAYOUT_MAGIC) {
             let found = &bytes[number * 8..got];
@@ -119,43 +154,4 @@ fn find(core: &CoreFile) -> Result<Layout, TablesError> {
         }
     }
     Err(other)
-}
-
-fn carriers(core: &CoreFile, layout: &Layout) -> Vec<CarrierRecord> {
-    let count = core.half(layout.carrier_count).unwrap_or(0);
-    let address = |number: u32| core.word(layout.carriers.checked_add(u64::from(number) * 8)?);
-    (0..count.min(CARRIERS_MAX))
-        .filter_map(|number| carrier(core, layout, address(number)?))
-        .collect()
-}
-
-/// Reads a carrier; `None` for one that has ended.
-fn carrier(core: &CoreFile, layout: &Layout, at: u64) -> Option<CarrierRecord> {
-    let places = &layout.carrier;
-    let half = |offset: u64| core.half(at.checked_add(offset)?);
-    let word = |offset: u32| core.word(at.checked_add(offset.into())?);
-    let current = word(places.current)?;
-    let state = half(places.state.into())?;
-    if state == Layout::CARRIER_ENDED {
-        return None;
-    }
-    let current_tid = match current {
-        0 => 0,
-        slot => core.half(slot.checked_add(layout.thread.tid.into())?)?,
-    };
-    Some(CarrierRecord {
-        id: half(layout.carrier_id)?,
-        kernel_tid: half(layout.carrier_kernel_tid)?,
-        state: match half(places.handed_off.into())? {
-            0 => CarrierState(state),
-            _ => CarrierState::BLOCKED,
-        },
-        current_tid,
-        switches: word(places.switches)?,
-        steal: word(places.steal)?,
-        steal_fail: word(places.steal_fail)?,
-        preempt: word(places.preempt)?,
-        park: word(places.park)?,
-        ..CarrierRecord::default()
-    })
 }

@@ -1,0 +1,91 @@
+//! `raddle record`: where the threads of a process spend their time.
+
+mod chooser;
+mod formats;
+mod locks;
+pub(crate) mod locks_command;
+mod names;
+mod program;
+mod recorder;
+mod result;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::cli::RecordArguments;
+use crate::failure::{Failure, say};
+use formats::Files;
+use program::Program;
+use recorder::Recorder;
+
+pub(crate) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
+    let files = Files::create(&arguments.output, arguments.force)?;
+    let ends = ends_by_signal()?;
+    match arguments.pid {
+        Some(pid) => {
+            let recorder = Recorder::start(pid, arguments.frequency)?;
+            finish(arguments, recorder, files, &ends, &|| false)?;
+            Ok(ExitCode::SUCCESS)
+        }
+        None => run_program(arguments, files, &ends),
+    }
+}
+
+/// Returns what becomes true with the first signal that asks for the end.
+fn ends_by_signal() -> Result<Arc<AtomicBool>> {
+    let ends = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&ends))?;
+    }
+    Ok(ends)
+}
+
+/// Records a program from its start on, and ends as it does.
+fn run_program(
+    arguments: &RecordArguments,
+    files: Files,
+    ends: &Arc<AtomicBool>,
+) -> Result<ExitCode> {
+    let mut program = Program::start(&arguments.program)?;
+    match program.recorder(arguments.frequency, ends) {
+        Ok(recorder) => {
+            let recorded = finish(arguments, recorder, files, ends, &|| program.has_ended());
+            if let Err(error) = recorded {
+                say(&format!("{error:#}"));
+            }
+        }
+        Err(failure) => say(&failure.to_string()),
+    }
+    program.wait()
+}
+
+/// Records until the end, writes the files, and prints a summary.
+fn finish(
+    arguments: &RecordArguments,
+    mut recorder: Recorder,
+    files: Files,
+    ends: &Arc<AtomicBool>,
+    has_ended: &dyn Fn() -> bool,
+) -> Result<()> {
+    let until = arguments
+        .duration
+        .map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+    recorder.record(&|| {
+        ends.load(Ordering::Relaxed)
+            || until.is_some_and(|until| Instant::now() >= until)
+            || has_ended()
+    })?;
+    let profile = result::profile(recorder);
+    if profile.samples.is_empty() {
+        let what = format!("process {} did nothing while it was recorded", profile.pid);
+        return Err(Failure::input(what, "record it for longer, with -d").into());
+    }
+    files.write(&profile)?;
+    print!("{}", raddle_record::outputs::summary::text(&profile));
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Which stacks of waiting threads are read: as many as cost a hundredth of a CPU, by lot. Who asks
+//! for more samples of executing threads gets more of these in the same proportion.
+
+use std::time::{Duration, Instant};
+
+/// The part of a CPU that reading may take at the usual frequency, and at any.
+const PART: f64 = 0.01;
+const PART_MOST: f64 = 0.2;
+const USUAL_HZ: f64 = 99.0;
+/// What may be spent at once: the first look at the threads of a process, and bursts.
+const BURST: Duration = Duration::from_millis(40);
+/// What the first stack is expected to cost.
+const FIRST_COST: f64 = 20e-6;
+
+/// See the module.
+pub(super) struct Chooser {
+    part: f64,
+    /// Seconds that may be spent.
+    left: f64,
+    filled: Instant,
+    /// The usual cost of a stack, in seconds.
+    cost: f64,
+    random: u64,
+}
+
+impl Chooser {
+    pub(super) fn new(seed: u64, frequency: u32) -> Chooser {
+        let times = (f64::from(frequency) / USUAL_HZ).max(1.0);
+        Chooser {
+            part: (PART * times).min(PART_MOST),
+            left: BURST.as_secs_f64(),
+            filled: Instant::now(),
+            cost: FIRST_COST,
+            random: seed | 1,
+        }
+    }
+
+    /// Returns the chance that each of so many stacks has to be read now.
+    pub(super) fn chance(&mut self, count: usize) -> f64 {
+        let now = Instant::now();
+        let passed = now.duration_since(self.filled).as_secs_f64();
+        self.filled = now;
+        self.left = (self.left + passed * self.part).min(BURST.as_secs_f64());
+        let affordable = (self.left / self.cost).max(0.0);
+        (affordable / count.max(1) as f64).min(1.0)
+    }
+
+    /// Decides by lot.
+    pub(super) fn draws(&mut self, chance: f64) -> bool {
+        // Xorshift (Marsaglia, 2003).
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        ((self.random >> 11) as f64 / (1u64 << 53) as f64) < chance
+    }
+
+    /// Returns false if no more may be spent now.
+    pub(super) fn can_afford_one(&self) -> bool {
+        self.left >= self.cost
+    }
+
+    /// Counts what a stack has cost.
+    pub(super) fn spent(&mut self, time: Duration) {
+        let seconds = time.as_secs_f64();
+        self.left -= seconds;
+        self.cost += (seconds - self.cost) / 16.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lots_are_fair() {
+        let mut chooser = Chooser::new(7, 99);
+        let drawn = (0..10_000).filter(|_| chooser.draws(0.3)).count();
+        assert!((2_800..3_200).contains(&drawn), "{drawn}");
+        assert!(!chooser.draws(0.0) && chooser.draws(1.0));
+    }
+
+    #[test]
+    fn what_is_spent_lowers_the_chance() {
+        let mut chooser = Chooser::new(7, 99);
+        assert_eq!(chooser.chance(10), 1.0);
+        assert!(chooser.chance(1_000_000) < 0.01);
+        chooser.spent(BURST);
+        assert!(!chooser.can_afford_one());
+        assert!(chooser.chance(1000) < 0.5);
+    }
+}

@@ -1,0 +1,57 @@
+//! The files of a recording, each in the format that its name says.
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use raddle_record::outputs::{firefox, folded, html, pprof, speedscope};
+use raddle_record::profile::Profile;
+
+use crate::failure::Failure;
+use crate::output::Output;
+
+type Writer = fn(&Profile, &mut dyn Write) -> io::Result<()>;
+
+/// The ends of names, and what writes such files; the first end that fits counts.
+const FORMATS: [(&str, Writer); 5] = [
+    (".html", html::write),
+    (".pb.gz", pprof::write),
+    (".speedscope.json", speedscope::write),
+    (".json", firefox::write),
+    (".folded", folded::write),
+];
+
+/// The files, which have no names before they are whole.
+pub(super) struct Files(Vec<(Output, Writer, PathBuf)>);
+
+impl Files {
+    pub(super) fn create(paths: &[PathBuf], force: bool) -> Result<Files, Failure> {
+        let file = |path: &PathBuf| {
+            let writer = writer(path)?;
+            Ok((Output::create(path, force)?, writer, path.clone()))
+        };
+        paths.iter().map(file).collect::<Result<_, _>>().map(Files)
+    }
+
+    pub(super) fn write(self, profile: &Profile) -> Result<(), Failure> {
+        for (output, write, path) in self.0 {
+            let mut file = BufWriter::new(output.file());
+            let written = write(profile, &mut file).and_then(|()| file.flush());
+            drop(file);
+            written.map_err(|error| output.failed(&error))?;
+            output.keep()?;
+            println!("{} is written", path.display());
+        }
+        Ok(())
+    }
+}
+
+fn writer(path: &Path) -> Result<Writer, Failure> {
+    let name = path.to_string_lossy();
+    let format = FORMATS.iter().find(|(end, _)| name.ends_with(end));
+    let ends = FORMATS.map(|(end, _)| end).join(", ");
+    format.map(|(_, writer)| *writer).ok_or_else(|| {
+        let what = format!("the name {name} says no format");
+        Failure::input(what, format!("end it with one of {ends}"))
+    })
+}

@@ -1,0 +1,101 @@
+//! Stacks as a profile has them: functions, from the outermost caller inwards.
+
+use raddle_record::profile::{Function, Interner, Origin};
+use raddle_stacks::{Language, ManagedFrame, Stack, Symbols};
+use std::ops::Range;
+
+use crate::dump::stacks::{NamedFrame, NamedStack, name_all, shown};
+
+/// The most characters of a name.
+const NAME_MAX: usize = 1 << 10;
+
+/// Names stacks, and returns the number that each has in the interner. `code` is the runtime's.
+pub(super) fn intern(
+    stacks: &[Stack],
+    managed: &[ManagedFrame],
+    symbols: &mut Symbols<'_>,
+    code: Range<u64>,
+    interner: &mut Interner,
+) -> Vec<u32> {
+    let named = name_all(stacks.to_vec(), managed.to_vec(), symbols, code);
+    named
+        .iter()
+        .map(|stack| {
+            let functions = functions(stack);
+            let numbers = functions.into_iter().rev();
+            let numbers = numbers
+                .map(|function| interner.function(function))
+                .collect();
+            interner.stack(numbers)
+        })
+        .collect()
+}
+
+/// Returns the functions of a stack, from the inside out.
+fn functions(stack: &NamedStack) -> Vec<Function> {
+    let mut functions: Vec<Function> = Vec::new();
+    for frame in &stack.unplaced {
+        functions.push(managed(frame));
+    }
+    for frame in shown(stack) {
+        if frame.managed.is_empty() {
+            native(frame, &mut functions);
+        } else {
+            functions.extend(frame.managed.iter().map(|it| managed(it)));
+        }
+    }
+    functions
+}
+
+fn native(frame: &NamedFrame, to: &mut Vec<Function>) {
+    let named = &frame.named;
+    let module = named.module.as_deref().map(plain);
+    if frame.frame.is_signal {
+        to.push(Function::note("<signal handler called>"));
+        return;
+    }
+    if named.functions.is_empty() {
+        let name = match &module {
+            Some(module) => format!("{module}+{:#x}", named.offset),
+            None => "[code without a name]".to_owned(),
+        };
+        to.push(Function {
+            module,
+            origin: Origin::Native,
+            ..Function::note(name)
+        });
+        return;
+    }
+    // Of the runtime's frames only the function itself is shown.
+    let own = named.functions.len() - 1;
+    let from = if frame.is_runtime { own } else { 0 };
+    to.extend(named.functions[from..].iter().map(|function| Function {
+        name: plain(&function.name),
+        origin: Origin::Native,
+        file: function.file.as_deref().map(plain),
+        line: function.line,
+        module: module.clone(),
+        is_inlined: function.is_inlined,
+    }));
+}
+
+fn managed(frame: &ManagedFrame) -> Function {
+    Function {
+        name: plain(&frame.name),
+        origin: match frame.language {
+            Language::Python => Origin::Python,
+            Language::Java => Origin::Java,
+            Language::Mapped => Origin::Mapped,
+        },
+        file: frame.file.as_deref().map(plain),
+        line: frame.line,
+        module: None,
+        is_inlined: false,
+    }
+}
+
+/// A name as files and terminals may have it: it comes from memory that may hold anything.
+fn plain(name: &str) -> String {
+    let characters = name.chars().filter(|character| !character.is_control());
+    characters.take(NAME_MAX).collect()
+}

@@ -1,0 +1,78 @@
+//! A program that is started to be recorded.
+
+use std::cell::RefCell;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitCode, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::recorder::Recorder;
+use crate::failure::Failure;
+
+/// How often it is looked whether the program can be recorded: at first, and at last.
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LAST_PAUSE: Duration = Duration::from_millis(50);
+/// After this time a program without green threads runs on without a recording.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// See the module.
+pub(super) struct Program(RefCell<Child>);
+
+impl Program {
+    /// Starts `raddle run` with the program, which becomes it.
+    pub(super) fn start(command: &[OsString]) -> Result<Program> {
+        let own = std::env::current_exe()?;
+        let child = Command::new(own).args(["run", "--"]).args(command).spawn();
+        Ok(Program(RefCell::new(child?)))
+    }
+
+    /// Begins to record as soon as the program has green threads.
+    pub(super) fn recorder(
+        &mut self,
+        frequency: u32,
+        ends: &Arc<AtomicBool>,
+    ) -> Result<Recorder, Failure> {
+        let pid = self.0.borrow().id();
+        let begun = Instant::now();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let failure = match Recorder::start(pid, frequency) {
+                Ok(recorder) => return Ok(recorder),
+                Err(failure) => failure,
+            };
+            let is_over = ends.load(Ordering::Relaxed) || self.has_ended();
+            if is_over || begun.elapsed() >= PATIENCE {
+                let why = match self.has_ended() {
+                    true => "it has ended without green threads".to_owned(),
+                    false => format!("{failure:#}"),
+                };
+                return Err(Failure::input(
+                    format!("the program was not recorded, because {why}"),
+                    "see raddle run -v -- PROGRAM",
+                ));
+            }
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LAST_PAUSE);
+        }
+    }
+
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.0.borrow_mut().try_wait(), Ok(Some(_)) | Err(_))
+    }
+
+    /// Waits for the end of the program, and returns its status as a shell does.
+    pub(super) fn wait(self) -> Result<ExitCode> {
+        let status = self.0.into_inner().wait()?;
+        Ok(ExitCode::from(code(status)))
+    }
+}
+
+fn code(status: ExitStatus) -> u8 {
+    const SIGNALLED: i32 = 128;
+    let signal = status.signal().map(|signal| SIGNALLED + signal);
+    status.code().or(signal).unwrap_or(1) as u8
+}

@@ -1,0 +1,454 @@
+//! Recording: events, samples of carriers, and stacks of threads that wait, until the end.
+//!
+//! The process goes on meanwhile, and may map other code. Names hold for what is mapped, so the
+//! recording is a row of epochs, in each of which the mappings are the same.
+//!
+//! One turn of the loop, in each interval and whenever a carrier was sampled:
+//!
+//! 1. Take the samples.
+//! 2. Take the events. A sample is of the thread that its carrier ran at that time.
+//! 3. Read the frames of the samples; those of Python must be read soon.
+//! 4. In each interval: read the stacks of threads that have begun to wait and wait still.
+
+use std::collections::{HashMap, VecDeque};
+use std::fs::{self, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, BufRead, BufReader};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use raddle_inspect::{ThreadFlags, ThreadRecord, ThreadState, WaitKind};
+use raddle_record::clock::Moment;
+use raddle_record::history::{History, Position, StackNumber, Unread};
+use raddle_record::profile::{Activity, Interner};
+use raddle_record::weights::OnCpu;
+use raddle_stacks::locks::{ObjectKind, Variables, waited_for};
+use raddle_stacks::{
+    Captured, Kind, Modules, ProcessMemory, RunningSample, Series, StackReader, Symbols, Target,
+};
+
+use super::chooser::Chooser;
+use super::names;
+use crate::failure::Failure;
+use crate::recording::{Recording, command};
+
+/// The least time between two turns of the loop.
+const REST: Duration = Duration::from_millis(1);
+/// How often new carriers and the names of new threads are looked for.
+const LOOK: Duration = Duration::from_millis(100);
+/// Of the time for names, at most this part is spent.
+const NAMES_PART: u32 = 100;
+/// How often mappings are compared.
+const MAPPINGS: Duration = Duration::from_secs(2);
+/// The most samples of carriers that are kept.
+const ON_CPU_MAX: usize = 1 << 21;
+/// The most objects of which names are looked for.
+const OBJECTS_MAX: usize = 1 << 13;
+/// The most looks at holders of locks that are kept.
+const HOLDERS_MAX: usize = 1 << 20;
+/// The most descriptors that are waited for.
+const DESCRIPTORS_MAX: usize = 1 << 8;
+
+/// See the module.
+pub(super) struct Recorder {
+    pub pid: u32,
+    pub command: Vec<String>,
+    recording: Recording,
+    root: Root,
+    pub series: Series,
+    pub history: History,
+    pub on_cpu: Vec<OnCpu>,
+    /// Threads that held what others waited for when these were looked at.
+    pub holders: Vec<Holding>,
+    pub interner: Interner,
+    /// The stacks of the readers, by epochs.
+    pub epochs: Vec<Epoch>,
+    /// The names of objects that threads waited for.
+    pub names: HashMap<(WaitKind, u64), String>,
+    /// Those without a name yet, which are addresses.
+    unnamed: Vec<(WaitKind, u64)>,
+    chooser: Chooser,
+    pub interval: Duration,
+    pub begin: Moment,
+    /// Samples that wait for events.
+    pending: VecDeque<RunningSample>,
+    looked: Instant,
+    named: Instant,
+    naming: Duration,
+    pub remarks: Vec<String>,
+}
+
+/// A thread that held a lock when a waiter's stack was read.
+pub(super) struct Holding {
+    pub lock: (WaitKind, u64),
+    pub thread: Position,
+    /// None while it executes.
+    pub stack: Option<StackNumber>,
+    /// The number of such waits for which this one stands.
+    pub stands_for: f64,
+}
+
+/// The stacks that a reader has read.
+pub(super) struct Epoch {
+    /// Their numbers in the interner.
+    pub stacks: Vec<u32>,
+    /// What a thread with such a stack waits for on a futex, if that is known.
+    pub waits: Vec<Option<ObjectKind>>,
+}
+
+/// Why an epoch has ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    /// The process has mapped other code.
+    OtherCode,
+    ByRequest,
+    /// The process has ended, or executes another program.
+    Process,
+}
+
+impl Recorder {
+    /// Begins to record.
+    pub(super) fn start(pid: u32, frequency: u32) -> Result<Recorder> {
+        let interval = Duration::from_secs(1) / frequency;
+        let recording = Recording::start(pid)?;
+        let begin = Moment::now();
+        let mut history = History::new(begin.boot_ns, interval.as_nanos() as u64);
+        for record in recording.threads() {
+            history.was_there(&record);
+            note(&mut history, &record);
+        }
+        let now = Instant::now();
+        Ok(Recorder {
+            pid,
+            command: command(pid),
+            recording,
+            root: Root::of(pid)?,
+            series: Series::new(pid, interval.as_nanos() as u64),
+            history,
+            on_cpu: Vec::new(),
+            holders: Vec::new(),
+            interner: Interner::default(),
+            epochs: Vec::new(),
+            names: HashMap::new(),
+            unnamed: Vec::new(),
+            chooser: Chooser::new(begin.stamp, frequency),
+            interval,
+            begin,
+            pending: VecDeque::new(),
+            looked: now,
+            named: now,
+            naming: Duration::ZERO,
+            remarks: Vec::new(),
+        })
+    }
+
+    /// Records until `ends` says so, or the process ends.
+    pub(super) fn record(&mut self, ends: &dyn Fn() -> bool) -> Result<()> {
+        while self.epoch(ends)? == Ended::OtherCode {}
+        Ok(())
+    }
+
+    pub(super) fn lost_events(&mut self) -> u64 {
+        self.recording.lost()
+    }
+
+    /// Records while the process's code is the same.
+    fn epoch(&mut self, ends: &dyn Fn() -> bool) -> Result<Ended> {
+        let memory = ProcessMemory::of(self.pid);
+        let layout = self.recording.layout();
+        let Ok((modules, mappings)) = self.root.modules(self.pid) else {
+            return Ok(Ended::Process);
+        };
+        let target = Target {
+            pid: self.pid,
+            memory: &memory,
+            layout: &layout,
+            carriers: &[],
+            modules: &modules,
+            started_ns: self.recording.started_ns(),
+            stopped: None,
+        };
+        let mut reader = StackReader::new(&target).ok_or_else(|| {
+            Failure::input(
+                format!(
+                    "what process {} says of its tables makes no sense",
+                    self.pid
+                ),
+                "use its own raddle",
+            )
+        })?;
+        let ended = self.follow(&target, &mut reader, mappings, ends)?;
+        let mut symbols = Symbols::new(&memory, &modules);
+        let code = layout.code.text_start..layout.code.text_end;
+        let (stacks, managed) = (reader.stacks(), reader.managed());
+        let numbers = names::intern(stacks, managed, &mut symbols, code, &mut self.interner);
+        let waits = stacks.iter();
+        let waits = waits.map(|stack| waited_for(&target, stack, &mut symbols));
+        self.epochs.push(Epoch {
+            stacks: numbers,
+            waits: waits.collect(),
+        });
+        self.remarks.extend(symbols.shortcoming());
+        self.name_variables(&target);
+        Ok(ended)
+    }
+
+    fn follow(
+        &mut self,
+        target: &Target<'_>,
+        reader: &mut StackReader<'_>,
+        mappings: u64,
+        ends: &dyn Fn() -> bool,
+    ) -> Result<Ended> {
+        let mut next = Instant::now();
+        let mut compared = Instant::now();
+        self.series.follow(target);
+        loop {
+            let is_over = ends();
+            let goes_on = self.turn(reader, is_over)?;
+            if is_over || !goes_on {
+                return Ok(if is_over {
+                    Ended::ByRequest
+                } else {
+                    Ended::Process
+                });
+            }
+            let now = Instant::now();
+            if now >= next {
+                next = now + self.interval.max(REST);
+                self.read_waits(reader);
+            }
+            if self.looked.elapsed() >= LOOK {
+                self.looked = now;
+                self.series.forget_ended();
+                self.series.follow(target);
+                self.name_threads();
+                self.name_descriptors();
+            }
+            if compared.elapsed() >= MAPPINGS {
+                compared = now;
+                match self.root.mappings(self.pid) {
+                    Ok(found) if found != mappings => return Ok(Ended::OtherCode),
+                    _ => {}
+                }
+            }
+            if !self.recording.is_behind() {
+                self.wait(next);
+            }
+        }
+    }
+
+    /// Waits until the next interval, or for a sample.
+    fn wait(&self, until: Instant) {
+        std::thread::sleep(REST.min(until.saturating_duration_since(Instant::now())));
+        let left = until.saturating_duration_since(Instant::now());
+        let mut polled: Vec<libc::pollfd> = self
+            .series
+            .descriptors()
+            .take(DESCRIPTORS_MAX)
+            .map(|fd| libc::pollfd {
+                fd,
+                events: libc::POLLIN,
+                revents: 0,
+            })
+            .collect();
+        let ms = left.as_millis() as i32;
+        // SAFETY: so many live structures.
+        unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, ms) };
+    }
+
+    /// Takes samples and events. Returns false if the process has ended.
+    fn turn(&mut self, reader: &mut StackReader<'_>, all: bool) -> Result<bool> {
+        let pending = &mut self.pending;
+        self.series.take(|sample| pending.push_back(sample));
+        pending
+            .make_contiguous()
+            .sort_by_key(|sample| sample.boot_ns);
+        let mut found: Vec<(RunningSample, (u32, Position))> = Vec::new();
+        let history = &mut self.history;
+        let mut attribute = |history: &History, pending: &mut VecDeque<RunningSample>, up_to| {
+            while let Some(sample) = pending.pop_front_if(|it| it.boot_ns < up_to) {
+                if let Some(thread) = history.running(sample.carrier) {
+                    found.push((sample, thread));
+                }
+            }
+        };
+        let goes_on = self.recording.poll(all, |timed, _| {
+            attribute(history, pending, timed.boot_ns);
+            history.event(timed.lane, &timed.event, timed.boot_ns);
+        })?;
+        attribute(history, pending, self.recording.told_ns());
+        let epoch = self.epochs.len() as u32;
+        for (sample, (tid, thread)) in found {
+            if self.on_cpu.len() < ON_CPU_MAX
+                && let Some(number) = reader.sampled(tid, &sample)
+            {
+                self.on_cpu.push(OnCpu {
+                    thread,
+                    stack: StackNumber { epoch, number },
+                    at_ns: sample.boot_ns,
+                    ns: sample.ns,
+                });
+            }
+        }
+        Ok(goes_on)
+    }
+
+    /// Reads stacks of threads that wait or are runnable: first of those that have begun to since
+    /// the last call, then of those that were not chosen before.
+    fn read_waits(&mut self, reader: &mut StackReader<'_>) {
+        let fresh = self.history.fresh();
+        let chance = self.chooser.chance(fresh.len());
+        for unread in fresh {
+            if self.chooser.draws(chance) {
+                self.read_wait(reader, unread, chance);
+            } else {
+                self.history.put_back(unread);
+            }
+        }
+        while self.chooser.can_afford_one()
+            && let Some(unread) = self.history.put_back_before()
+        {
+            self.read_wait(reader, unread, 1.0);
+        }
+    }
+
+    fn read_wait(&mut self, reader: &mut StackReader<'_>, unread: Unread, chance: f64) {
+        let begun = Instant::now();
+        let captured = reader.read(unread.tid);
+        if let Activity::Waiting(kind @ (WaitKind::FUTEX | WaitKind::MUTEX)) = unread.activity {
+            self.read_holder(reader, (kind, unread.object), chance);
+        }
+        self.chooser.spent(begun.elapsed());
+        let epoch = self.epochs.len() as u32;
+        let number = captured.filter(|it| is_still(it, &unread));
+        if let Some(number) = number.and_then(|it| it.stack) {
+            let stack = StackNumber { epoch, number };
+            self.history.mark(&unread, stack, chance);
+        }
+    }
+
+    /// Reads what the holder of a lock does.
+    fn read_holder(&mut self, reader: &mut StackReader<'_>, lock: (WaitKind, u64), chance: f64) {
+        let Some(tid) = reader.holder(lock.1) else {
+            return;
+        };
+        let Some(thread) = self.history.position(tid) else {
+            return;
+        };
+        let epoch = self.epochs.len() as u32;
+        let stack = reader.read(tid).and_then(|captured| captured.stack);
+        if self.holders.len() < HOLDERS_MAX {
+            self.holders.push(Holding {
+                lock,
+                thread,
+                stack: stack.map(|number| StackNumber { epoch, number }),
+                stands_for: 1.0 / chance,
+            });
+        }
+    }
+
+    /// Looks for the names of what threads wait for: descriptors now, before they are closed.
+    fn name_descriptors(&mut self) {
+        for (kind, object) in self.history.new_objects() {
+            if self.names.len() + self.unnamed.len() >= OBJECTS_MAX {
+                return;
+            }
+            if kind.is_address() {
+                self.unnamed.push((kind, object));
+            } else if kind.is_descriptor() {
+                let path = fs::read_link(format!("/proc/{}/fd/{object}", self.pid));
+                let name = path.ok().map(|path| path.to_string_lossy().into_owned());
+                self.names.extend(name.map(|name| ((kind, object), name)));
+            }
+        }
+    }
+
+    /// Looks for the names of static variables.
+    fn name_variables(&mut self, target: &Target<'_>) {
+        self.name_descriptors();
+        let mut variables = Variables::new(target.memory, target.modules);
+        for (kind, object) in std::mem::take(&mut self.unnamed) {
+            let name = variables.name(object);
+            self.names.extend(name.map(|name| ((kind, object), name)));
+        }
+    }
+
+    /// Looks for the names of threads, unless that costs too much.
+    fn name_threads(&mut self) {
+        if self.named.elapsed() < self.naming * NAMES_PART {
+            return;
+        }
+        let begun = Instant::now();
+        for record in self.recording.threads() {
+            note(&mut self.history, &record);
+        }
+        self.named = Instant::now();
+        self.naming = begun.elapsed();
+    }
+}
+
+/// Notes what a thread's record says of it.
+fn note(history: &mut History, record: &ThreadRecord) {
+    if record.flags.contains(ThreadFlags::BOUND) {
+        history.leave_out(record.tid);
+    }
+    history.name(record.tid, record.name_bytes());
+}
+
+/// Returns true if a thread was still in the span when it was read.
+fn is_still(captured: &Captured, unread: &Unread) -> bool {
+    let record = &captured.record;
+    match unread.activity {
+        Activity::Waiting(WaitKind::SLEEP) => record.wait_kind == WaitKind::SLEEP,
+        Activity::Waiting(kind) => {
+            record.wait_kind == kind && (unread.object == 0 || record.wait_arg == unread.object)
+        }
+        Activity::Runnable => record.state == ThreadState::RUNNABLE,
+        Activity::InKernel => matches!(captured.kind, Kind::InKernel(_) | Kind::LentToChild),
+        Activity::Running => false,
+    }
+}
+
+/// The root folder of a process, which stays reachable after its end.
+struct Root(File);
+
+impl Root {
+    fn of(pid: u32) -> Result<Root, Failure> {
+        let path = format!("/proc/{pid}/root");
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
+            .open(path);
+        file.map(Root).map_err(|error| {
+            Failure::input(
+                format!("the files of process {pid} can't be reached ({error})"),
+                "run this as root",
+            )
+        })
+    }
+
+    /// Returns the code that the process has mapped, and a number that changes with it.
+    fn modules(&self, pid: u32) -> io::Result<(Modules, u64)> {
+        let number = self.mappings(pid)?;
+        let maps = BufReader::new(File::open(format!("/proc/{pid}/maps"))?);
+        let root = format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd());
+        Ok((Modules::parse(maps, &root)?, number))
+    }
+
+    /// Returns a number that changes when files with code are mapped or unmapped.
+    fn mappings(&self, pid: u32) -> io::Result<u64> {
+        let maps = BufReader::new(File::open(format!("/proc/{pid}/maps"))?);
+        let mut hasher = DefaultHasher::new();
+        for line in maps.split(b'\n') {
+            let line = line?;
+            let is_code = line.split(|&byte| byte == b' ').nth(1);
+            if is_code.is_some_and(|rights| rights.get(2) == Some(&b'x')) && line.contains(&b'/') {
+                line.hash(&mut hasher);
+            }
+        }
+        Ok(hasher.finish())
+    }
+}

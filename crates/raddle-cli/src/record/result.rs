@@ -1,0 +1,149 @@
+//! The profile that a recording comes to.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use raddle_inspect::WaitKind;
+use raddle_record::clock::Moment;
+use raddle_record::history::{StackNumber, Told};
+use raddle_record::profile::{Activity, Profile, Wait};
+use raddle_record::weights::{Made, samples};
+
+use raddle_stacks::locks::ObjectKind;
+
+use super::locks;
+use super::recorder::{Epoch, Recorder};
+
+/// The most objects that are told.
+const WAITS_MAX: usize = 1 << 12;
+/// The most wakers of an object.
+const WAKERS_MAX: usize = 16;
+
+pub(super) fn profile(mut recorder: Recorder) -> Profile {
+    let end = Moment::now();
+    let lost_events = recorder.lost_events();
+    let duration_ns = end.boot_ns.saturating_sub(recorder.begin.boot_ns);
+    let left_out = recorder.history.left_out();
+    let told = recorder.history.finish(end.boot_ns);
+    let made = Made {
+        begin_ns: recorder.begin.boot_ns,
+        interval_ns: recorder.interval.as_nanos() as u64,
+        is_with_kernel: recorder.series.is_with_kernel(),
+    };
+    let epochs = recorder.epochs;
+    let resolve = |it: StackNumber| {
+        let epoch = epochs.get(it.epoch as usize)?;
+        epoch.stacks.get(it.number as usize).copied()
+    };
+    let kinds = kinds(&told, &epochs);
+    let mut interner = recorder.interner;
+    let samples = samples(&told, &recorder.on_cpu, &made, &resolve, &mut interner);
+    let mut remarks = recorder.remarks;
+    if let Some(refusal) = recorder.series.refusal() {
+        remarks.push(format!(
+            "what threads execute was not sampled, because the kernel permits no perf events \
+             ({refusal})"
+        ));
+    }
+    if left_out != 0 {
+        remarks.push(format!(
+            "{left_out} bound threads are left out, which have kernel threads of their own: perf \
+             shows them"
+        ));
+    }
+    if told.dropped_spans != 0 {
+        remarks.push(format!("{} waits had no room", told.dropped_spans));
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_ns = now.map_or(0, |now| now.as_nanos() as u64);
+    Profile {
+        pid: recorder.pid,
+        command: recorder.command,
+        began_unix_ns: now_ns.saturating_sub(duration_ns),
+        duration_ns,
+        interval_ns: made.interval_ns,
+        waits: waits(&told, &kinds, &recorder.names),
+        locks: locks::locks(&told, &kinds, &recorder.names, &recorder.holders, &resolve),
+        functions: interner.functions,
+        stacks: interner.stacks,
+        threads: told.threads,
+        samples,
+        lost_events,
+        lost_samples: recorder.series.lost(),
+        remarks,
+    }
+}
+
+/// What threads wait for.
+pub(super) type Object = (WaitKind, u64);
+/// The kinds of objects.
+pub(super) type Kinds<'e> = HashMap<Object, &'e ObjectKind>;
+
+/// Returns what threads waited for, the longest time first.
+fn waits(told: &Told, kinds: &Kinds<'_>, names: &HashMap<Object, String>) -> Vec<Wait> {
+    let mut waits: HashMap<Object, Wait> = HashMap::new();
+    for (doing, total) in &told.totals {
+        let Activity::Waiting(kind) = doing.activity else {
+            continue;
+        };
+        let object = doing.object;
+        let wait = waits.entry((kind, object)).or_insert(Wait {
+            kind,
+            object,
+            name: None,
+            count: 0,
+            total_ns: 0,
+            longest_ns: 0,
+            threads: 0,
+            wakers: Vec::new(),
+        });
+        wait.count += total.count;
+        wait.total_ns += total.ns;
+        wait.longest_ns = wait.longest_ns.max(total.longest_ns);
+        wait.threads += 1;
+    }
+    let mut waits: Vec<Wait> = waits.into_values().collect();
+    waits.sort_by_key(|wait| (Reverse(wait.total_ns), wait.object));
+    waits.truncate(WAITS_MAX);
+    for wait in &mut waits {
+        let object = (wait.kind, wait.object);
+        if let Some(wakers) = told.wakers.get(&object) {
+            wait.wakers = wakers
+                .iter()
+                .map(|(&thread, &count)| (thread, count))
+                .collect();
+            wait.wakers.sort_by_key(|it| (Reverse(it.1), it.0));
+            wait.wakers.truncate(WAKERS_MAX);
+        }
+        let words = [
+            kinds.get(&object).map(|kind| kind.word()),
+            names.get(&object).map(|it| &**it),
+        ];
+        let words: Vec<_> = words.into_iter().flatten().collect();
+        wait.name = (!words.is_empty()).then(|| words.join(" "));
+    }
+    waits
+}
+
+/// Returns the kinds of objects that threads waited for on a futex, as their stacks tell.
+fn kinds<'e>(told: &Told, epochs: &'e [Epoch]) -> Kinds<'e> {
+    const MUTEX: &ObjectKind = &ObjectKind::Mutex;
+    let mut kinds = HashMap::new();
+    for span in &told.spans {
+        let object = span.doing.object;
+        let kind = match span.doing.activity {
+            Activity::Waiting(WaitKind::MUTEX) => Some((WaitKind::MUTEX, MUTEX)),
+            Activity::Waiting(WaitKind::FUTEX) => {
+                let epoch = epochs.get(span.stack.epoch as usize);
+                let kind = epoch.and_then(|epoch| epoch.waits.get(span.stack.number as usize));
+                kind.and_then(|kind| Some((WaitKind::FUTEX, kind.as_ref()?)))
+            }
+            _ => None,
+        };
+        if let Some((wait, kind)) = kind {
+            kinds.entry((wait, object)).or_insert(kind);
+        }
+    }
+    kinds
+}

@@ -1,0 +1,29 @@
+//! Files and texts that are made of a [`Profile`](crate::profile::Profile).
+//!
+//! | module | output |
+//! |---|---|
+//! | [`firefox`] | a file for the Firefox Profiler |
+//! | [`folded`] | a line for each stack, for scripts that draw flame graphs |
+//! | [`locks`] | locks that threads waited for, for a terminal |
+//! | [`html`] | a page with the profile and a viewer |
+//! | [`pprof`] | pprof's format, written and read |
+//! | [`speedscope`] | a file for speedscope |
+//! | [`summary`] | a text for a terminal |
+//! | [`totals`] | the time of each function |
+//!
+//! Names come from the program: no output lets them end a field, a line or a tag. A profile's
+//! positions may be out of range; such a function, stack or thread is left out or shown as unknown.
+
+pub mod firefox;
+pub mod folded;
+pub mod html;
+pub mod locks;
+pub mod pprof;
+pub mod speedscope;
+pub mod summary;
+pub mod totals;
+
+mod columns;
+mod names;
+#[cfg(test)]
+mod samples;

@@ -1,0 +1,194 @@
+//! Samples of all carriers of a process while they execute: a perf event of each.
+//!
+//! A carrier is a kernel thread, and runs many green threads. Which of them a sample belongs to
+//! follows from its time, and from what the carrier has recorded.
+//!
+//! The CPU time between two samples is drawn by lot for each, so that a program with a period of its
+//! own is not seen at the same place again and again. A sample stands for the CPU time since the one
+//! before, which the event counts.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::path::Path;
+
+use crate::capture::Target;
+use crate::kernel::KernelThreads;
+use crate::perf_event::{Event, Sample, Settings};
+
+/// The most carriers that are sampled.
+const CARRIERS_MAX: u32 = 1 << 12;
+/// Bytes of a stack that a sample has; what is further out is read from the process's memory.
+const STACK_BYTES: u32 = 16 << 10;
+/// Pages for the samples of a carrier: for 30, for 7, and for one, if the kernel gives no more.
+const PAGES: [usize; 3] = [128, 32, 8];
+/// Where samples come faster, there is room for more.
+const SLOW_NS: u64 = 5_000_000;
+
+/// See the module.
+pub struct Series {
+    pid: u32,
+    settings: Settings,
+    /// By the carrier's kernel thread, in the process's own namespace.
+    events: HashMap<u32, Carrier>,
+    random: u64,
+    refusal: Option<io::Error>,
+    lost: u64,
+}
+
+struct Carrier {
+    id: u32,
+    event: Event,
+    /// The CPU time at the last sample.
+    cpu_ns: u64,
+}
+
+/// A carrier that executes, at one instant.
+pub struct RunningSample {
+    /// The carrier's id.
+    pub carrier: u32,
+    /// By CLOCK_BOOTTIME.
+    pub boot_ns: u64,
+    /// The CPU time for which it stands.
+    pub ns: u64,
+    pub(crate) sample: Sample,
+}
+
+impl RunningSample {
+    /// Returns true if the carrier executed a system call or a fault; the stack is that of user
+    /// mode all the same.
+    pub fn is_in_kernel(&self) -> bool {
+        self.sample.is_in_kernel
+    }
+}
+
+impl Series {
+    /// A series without carriers. `period_ns` is the CPU time of a carrier between two samples.
+    pub fn new(pid: u32, period_ns: u64) -> Series {
+        Series {
+            pid,
+            settings: Settings {
+                period_ns,
+                with_kernel: true,
+                stack_bytes: STACK_BYTES,
+                pages: PAGES[usize::from(period_ns >= SLOW_NS)],
+            },
+            events: HashMap::new(),
+            random: u64::from(pid) << 32 | 1,
+            refusal: None,
+            lost: 0,
+        }
+    }
+
+    /// Begins to sample carriers that have come since the last call.
+    pub fn follow(&mut self, target: &Target<'_>) {
+        let (memory, layout) = (target.memory, target.layout);
+        let count = memory.half(layout.carrier_count).unwrap_or(0);
+        let mut kernel_threads = None;
+        for index in 0..count.min(CARRIERS_MAX) {
+            let at = layout.carriers.wrapping_add(u64::from(index) * 8);
+            let Some(carrier) = memory.word(at).filter(|&carrier| carrier != 0) else {
+                continue;
+            };
+            let half = |offset: u64| memory.half(carrier.wrapping_add(offset));
+            let own_tid = half(layout.carrier_kernel_tid).unwrap_or(0);
+            let id = half(layout.carrier_id).unwrap_or(index);
+            if own_tid == 0 {
+                continue;
+            }
+            if let Some(known) = self.events.get_mut(&own_tid) {
+                known.id = id;
+                continue;
+            }
+            let kernel_threads =
+                kernel_threads.get_or_insert_with(|| KernelThreads::of(self.pid, None));
+            let tid = kernel_threads.here(own_tid);
+            // The process says the number: it must be one of its own threads.
+            if !Path::new(&format!("/proc/{}/task/{tid}", self.pid)).exists() {
+                continue;
+            }
+            if let Some(event) = self.open(tid) {
+                let cpu_ns = 0;
+                self.events.insert(own_tid, Carrier { id, event, cpu_ns });
+            }
+        }
+    }
+
+    /// Opens an event with as much as the kernel permits.
+    fn open(&mut self, tid: u32) -> Option<Event> {
+        loop {
+            let error = match Event::open(tid, self.settings) {
+                Ok(event) => return Some(event),
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => return None,
+                Err(error) => error,
+            };
+            if self.settings.with_kernel && self.events.is_empty() {
+                self.settings.with_kernel = false;
+            } else if let Some(fewer) = PAGES.into_iter().find(|&it| it < self.settings.pages) {
+                self.settings.pages = fewer;
+            } else {
+                self.refusal = Some(error);
+                return None;
+            }
+        }
+    }
+
+    /// Calls `each` with the samples since the last call, carrier by carrier.
+    pub fn take(&mut self, mut each: impl FnMut(RunningSample)) {
+        let period_ns = self.settings.period_ns;
+        // Where the kernel is not sampled, its time is no part of the next sample.
+        let most_ns = match self.settings.with_kernel {
+            true => u64::MAX,
+            false => period_ns + period_ns / 2,
+        };
+        for carrier in self.events.values_mut() {
+            let (id, cpu_ns) = (carrier.id, &mut carrier.cpu_ns);
+            let mut is_sampled = false;
+            self.lost += carrier.event.take(|sample| {
+                is_sampled = true;
+                let ns = sample.cpu_ns.saturating_sub(*cpu_ns).min(most_ns);
+                *cpu_ns = sample.cpu_ns;
+                each(RunningSample {
+                    carrier: id,
+                    boot_ns: sample.boot_ns,
+                    ns,
+                    sample,
+                });
+            });
+            if is_sampled {
+                // Xorshift (Marsaglia, 2003).
+                self.random ^= self.random << 13;
+                self.random ^= self.random >> 7;
+                self.random ^= self.random << 17;
+                let drawn_ns = period_ns / 2 + self.random % period_ns.max(1);
+                carrier.event.set_period(drawn_ns);
+            }
+        }
+    }
+
+    /// Forgets carriers whose kernel threads have ended.
+    pub fn forget_ended(&mut self) {
+        self.events.retain(|_, carrier| !carrier.event.has_ended());
+    }
+
+    /// Returns the descriptors that are readable when there are samples.
+    pub fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let events = self.events.values();
+        events.map(|carrier| carrier.event.as_fd().as_raw_fd())
+    }
+
+    /// Returns true if system calls and faults are sampled, too.
+    pub fn is_with_kernel(&self) -> bool {
+        self.settings.with_kernel
+    }
+
+    /// Returns why a carrier could not be sampled, if that happened.
+    pub fn refusal(&self) -> Option<&io::Error> {
+        self.refusal.as_ref()
+    }
+
+    /// Returns how many samples the kernel had no room for.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+}

@@ -1,0 +1,359 @@
+//! `raddle record`: the shares of a program that measures them itself, and every end that a
+//! recording may have.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use raddle_tests::{Mode, Program, RunFolder, Running, in_every_mode, raddle};
+use rustix::process::Signal;
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn command_line(source: &str) -> Result<Vec<OsString>> {
+    let program = Program::build(source)?;
+    let [variant] = program.variants.as_slice() else {
+        bail!("one program");
+    };
+    Ok(variant.command.clone())
+}
+
+/// Runs a test with the number of carriers of each mode under raddle.
+fn with_carriers(name: &str, test: impl Fn(&str, Mode) -> Result<()>) {
+    in_every_mode(name, |mode| match mode {
+        Mode::Raddle { .. } => test(&mode.to_string(), mode),
+        Mode::Native => Ok(()),
+    });
+}
+
+/// The command `raddle record` with arguments, for programs with as many carriers as the mode says.
+fn record(mode: Mode, arguments: &[&str]) -> Result<Command> {
+    let mut command = Command::new(raddle()?);
+    command.arg("record").args(arguments);
+    let Mode::Raddle { carriers } = mode else {
+        bail!("a mode under raddle");
+    };
+    command.env("RADDLE_CARRIERS", carriers.to_string());
+    Ok(command)
+}
+
+fn run(mut command: Command) -> Result<Output> {
+    Ok(command.output()?)
+}
+
+/// Reads folded stacks: the frames, and microseconds.
+fn read(file: &Path) -> Result<Vec<(Vec<String>, u64)>> {
+    let text = std::fs::read_to_string(file)?;
+    ensure!(!text.is_empty(), "no stacks");
+    text.lines()
+        .map(|line| {
+            let (stack, us) = line.rsplit_once(' ').context("a weight")?;
+            let frames = stack.split(';').map(str::to_owned).collect();
+            Ok((frames, us.parse()?))
+        })
+        .collect()
+}
+
+/// Sums the time of stacks with each of these frames; of several in a stack the innermost counts.
+fn times(stacks: &[(Vec<String>, u64)], names: &[&str]) -> BTreeMap<String, f64> {
+    let mut times = BTreeMap::new();
+    for (frames, us) in stacks {
+        let is_named = |frame: &&String| names.iter().any(|name| frame.contains(name));
+        if let Some(frame) = frames.iter().rev().find(is_named) {
+            let name = names.iter().find(|name| frame.contains(*name));
+            *times
+                .entry(name.copied().unwrap_or_default().to_owned())
+                .or_default() += *us as f64 / 1e6;
+        }
+    }
+    times
+}
+
+/// Compares shares of a sum with those that the program has measured.
+fn compare(
+    said: &BTreeMap<String, f64>,
+    found: &BTreeMap<String, f64>,
+    names: &[&str],
+    points: f64,
+) -> Result<()> {
+    let sum = |times: &BTreeMap<String, f64>| -> f64 {
+        names.iter().filter_map(|name| times.get(*name)).sum()
+    };
+    let (said_sum, found_sum) = (sum(said), sum(found));
+    ensure!(found_sum > 0.0, "none of {names:?} was found");
+    for name in names {
+        let said = said.get(*name).context("the program's own time")? / said_sum;
+        let found = found.get(*name).copied().unwrap_or(0.0) / found_sum;
+        let off = (said - found).abs() * 100.0;
+        ensure!(
+            off <= points,
+            "{name}: {found:.3} of the time, and not {said:.3}"
+        );
+    }
+    Ok(())
+}
+
+const COMPUTING: [&str; 5] = [
+    "compute_one",
+    "compute_two",
+    "compute_three",
+    "compute_four",
+    "compute_five",
+];
+const WAITING: [&str; 6] = [
+    "wait_one",
+    "wait_two",
+    "wait_three",
+    "wait_four",
+    "wait_five",
+    "wait_rest",
+];
+const LOCKS: [&str; 3] = ["lock_one", "lock_two", "lock_three"];
+
+fn said(stdout: &str) -> Result<BTreeMap<String, f64>> {
+    let parts = stdout.lines().filter_map(|line| line.strip_prefix("part "));
+    parts
+        .map(|part| {
+            let (name, time) = part.split_once(' ').context("a time")?;
+            Ok((name.to_owned(), time.parse()?))
+        })
+        .collect()
+}
+
+#[test]
+fn shares_are_those_that_the_program_has_measured() {
+    let name = "records::shares_are_those_that_the_program_has_measured";
+    with_carriers(name, |mode_name, mode| {
+        let folder = RunFolder::new(&format!("shares-{mode_name}"))?;
+        let file = folder.path().join("a.folded");
+        let path = file.to_str().context("a path")?;
+        let mut command = record(mode, &["-F", "999", "-o", path, "--"])?;
+        command.args(command_line("shares.c")?).arg("4");
+        let output = run(command)?;
+        ensure!(output.status.success(), "{output:?}");
+        let stdout = String::from_utf8(output.stdout)?;
+        let (said, stacks) = (said(&stdout)?, read(&file)?);
+        // Some thousand samples; on a busy machine some hundred, which are off by more by chance.
+        compare(&said, &times(&stacks, &COMPUTING), &COMPUTING, 5.0)?;
+        compare(&said, &times(&stacks, &WAITING), &WAITING, 5.0)?;
+        // The time for locks is exact; other threads are runnable meanwhile.
+        let waits = times(&stacks, &LOCKS);
+        for lock in LOCKS {
+            let (said, found) = (said[lock], waits.get(lock).copied().unwrap_or(0.0));
+            ensure!(
+                found > said * 0.8 && found < said * 1.05,
+                "{lock}: {found} s of {said}"
+            );
+        }
+        ensure!(stdout.contains("mutex lock_three"), "{stdout}");
+        ensure!(stdout.contains("computes"), "{stdout}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_running_program_is_recorded_by_two_at_once_in_all_formats() {
+    let name = "records::a_running_program_is_recorded_by_two_at_once_in_all_formats";
+    with_carriers(name, |mode_name, mode| {
+        let mut arguments = command_line("shares.c")?;
+        arguments.push("30".into());
+        let running = Running::start(mode, mode.command(&arguments)?, None)?;
+        let pid = running.pid().to_string();
+        let folder = RunFolder::new(&format!("record-{mode_name}"))?;
+        let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+        let (folded, pprof) = (file("a.folded"), file("a.pb.gz"));
+        let begun = Instant::now();
+        let outputs = loop {
+            let first = record(mode, &["-d", "1", "-o", &folded, &pid])?
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()?;
+            let second = run(record(mode, &["-d", "1", "-o", &pprof, &pid])?)?;
+            let first = first.wait_with_output()?;
+            if first.status.success() && second.status.success() {
+                break [first, second];
+            }
+            // It may not have had a thread yet.
+            ensure!(begun.elapsed() < LIMIT, "{first:?} {second:?}");
+            for file in [&folded, &pprof] {
+                let _ = std::fs::remove_file(file);
+            }
+        };
+        for output in outputs {
+            let text = String::from_utf8(output.stdout)?;
+            ensure!(
+                text.contains("running") && text.contains("lock_three"),
+                "{text}"
+            );
+        }
+        let stacks = read(Path::new(&folded))?;
+        // On a busy machine a second has few samples.
+        ensure!(!times(&stacks, &COMPUTING).is_empty(), "{stacks:?}");
+        ensure!(
+            times(&stacks, &WAITING).len() == WAITING.len(),
+            "{stacks:?}"
+        );
+        ensure!(
+            std::fs::read(&pprof)?.starts_with(&[0x1f, 0x8b]),
+            "a gzip file"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn locks_are_shown_with_their_holders() {
+    let name = "records::locks_are_shown_with_their_holders";
+    with_carriers(name, |_, mode| {
+        let mut arguments = command_line("shares.c")?;
+        arguments.push("30".into());
+        let running = Running::start(mode, mode.command(&arguments)?, None)?;
+        let pid = running.pid().to_string();
+        let begun = Instant::now();
+        let document = loop {
+            let mut command = Command::new(raddle()?);
+            command.args(["locks", "--json", "-d", "2", &pid]);
+            let output = run(command)?;
+            if output.status.success() {
+                break serde_json::from_slice::<Value>(&output.stdout)?;
+            }
+            ensure!(begun.elapsed() < LIMIT, "{output:?}"); // no thread yet
+        };
+        let locks = document["locks"].as_array().context("locks")?;
+        for (number, name) in (1..).zip(LOCKS) {
+            let is_it = |lock: &&Value| lock["name"] == name;
+            let lock = locks
+                .iter()
+                .find(is_it)
+                .with_context(|| format!("no {name}"))?;
+            let figure = |name: &str| lock[name].as_f64().context("a number");
+            // Two threads, of which one waits nearly always, for as long as the other sleeps.
+            let held_ns = figure("held_ns")? / figure("holds")?;
+            let least_ns = f64::from(number) * 5e6;
+            ensure!(lock["kind"] == "mutex" && lock["threads"] == 2, "{lock}");
+            ensure!(held_ns > least_ns, "{lock}");
+            ensure!(figure("waiters_at_a_time")? < 1.1, "{lock}");
+            ensure!(lock["is_convoy"] == false, "{lock}");
+            let place = |name: &str| serde_json::to_string(&lock[name]);
+            ensure!(place("waits_at")?.contains("\"contends\""), "{lock}");
+            let held = place("held_at")?;
+            ensure!(
+                held.contains("usleep") && held.contains("contends"),
+                "{lock}"
+            );
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn a_recording_ends_with_its_process_as_it_does() {
+    let name = "records::a_recording_ends_with_its_process_as_it_does";
+    with_carriers(name, |mode_name, mode| {
+        let folder = RunFolder::new(&format!("record-ends-{mode_name}"))?;
+        let file = folder.path().join("a.folded");
+        let path = file.to_str().context("a path")?;
+        let shell = |script: &str| -> Result<Output> {
+            let mut command = record(mode, &["-o", path, "--force", "--", "sh", "-c", script])?;
+            command.env(
+                "SHARES",
+                command_line("shares.c")?.first().context("a program")?,
+            );
+            run(command)
+        };
+        // A program that executes another one is recorded from then on.
+        let executed = shell("exec \"$SHARES\" 0.5")?;
+        ensure!(executed.status.success(), "{executed:?}");
+        read(&file)?;
+        let status = shell("exit 7")?;
+        ensure!(status.status.code() == Some(7), "{status:?}");
+        let killed = shell("kill -KILL $$")?;
+        ensure!(killed.status.code() == Some(128 + 9), "{killed:?}");
+        let missing = run(record(mode, &["--", "/no/such/program"])?)?;
+        ensure!(missing.status.code() == Some(127), "{missing:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn what_was_recorded_before_a_crash_is_written() {
+    let name = "records::what_was_recorded_before_a_crash_is_written";
+    with_carriers(name, |mode_name, mode| {
+        let folder = RunFolder::new(&format!("record-crash-{mode_name}"))?;
+        let file = folder.path().join("a.folded");
+        let path = file.to_str().context("a path")?;
+        let mut command = record(mode, &["-o", path, "--"])?;
+        command.args(command_line("shares.c")?).arg("60");
+        let recorder = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let recorder_pid = recorder.id();
+        let child = child_of(recorder_pid)?;
+        std::thread::sleep(Duration::from_secs(1));
+        rustix::process::kill_process(child, Signal::SEGV)?;
+        let output = recorder.wait_with_output()?;
+        ensure!(output.status.code() == Some(128 + 11), "{output:?}");
+        ensure!(output.status.signal().is_none(), "{output:?}");
+        let stacks = read(&file)?;
+        ensure!(!times(&stacks, &WAITING).is_empty(), "{stacks:?}");
+        Ok(())
+    });
+}
+
+/// Waits until a process has a child.
+fn child_of(pid: u32) -> Result<rustix::process::Pid> {
+    let begun = Instant::now();
+    loop {
+        let path = format!("/proc/{pid}/task/{pid}/children");
+        let children = std::fs::read_to_string(path).unwrap_or_default();
+        let first = children.split_whitespace().next();
+        let child = first.and_then(|child| child.parse().ok());
+        if let Some(child) = child.and_then(rustix::process::Pid::from_raw) {
+            return Ok(child);
+        }
+        ensure!(begun.elapsed() < LIMIT, "no child");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn what_can_not_be_recorded_is_one_sentence() {
+    let name = "records::what_can_not_be_recorded_is_one_sentence";
+    with_carriers(name, |mode_name, mode| {
+        let folder = RunFolder::new(&format!("record-refused-{mode_name}"))?;
+        let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+        std::fs::write(file("there.folded"), "precious")?;
+        let own = std::process::id().to_string();
+        for (arguments, sentence) in [
+            (vec!["-d", "1", &*own], "does not run under raddle"),
+            (vec!["-o", &file("there.folded"), &own], "exists"),
+            (
+                vec!["-o", "/no/such/folder/a.folded", &own],
+                "can't be created",
+            ),
+            (vec!["-o", &file("a.txt"), &own], "says no format"),
+            (vec!["-d", "0", &own], "0.01 to 3600"),
+            (vec!["-F", "0", &own], "--frequency"),
+            (vec!["0"], "PID"),
+            (vec![], "PID"),
+            (vec![&own, "--", "true"], "cannot be used with"),
+        ] {
+            let output = run(record(mode, &arguments)?)?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.code() == Some(2), "{arguments:?}: {output:?}");
+            ensure!(
+                said.lines().count() == 1 && said.contains(sentence),
+                "{arguments:?}: {said}"
+            );
+        }
+        ensure!(std::fs::read_to_string(file("there.folded"))? == "precious");
+        ensure!(!Path::new(&file("a.txt")).exists(), "a file is left");
+        Ok(())
+    });
+}
