@@ -29,6 +29,9 @@ const EVENTS: u64 = 1 << 19;
 /// After how long it is asked again.
 const RENEW: Duration = Duration::from_secs(1);
 
+/// How often the rings are read at the end, while the process writes to them.
+const ROUNDS_MAX: usize = 1 << 10;
+
 /// See the module.
 pub(crate) struct Recording {
     pid: u32,
@@ -135,6 +138,23 @@ impl Recording {
         all: bool,
         mut each: impl FnMut(&Timed, &dyn Memory),
     ) -> Result<bool> {
+        let end = Moment::now().stamp;
+        for _ in 0..ROUNDS_MAX {
+            let (goes_on, is_whole) = self.poll_once(all.then_some(end), &mut each);
+            if !all || !goes_on || is_whole {
+                return Ok(goes_on);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads so many events of each ring at most. Returns whether the process goes on, and whether
+    /// all events up to `end` were told, if that is given.
+    fn poll_once(
+        &mut self,
+        end: Option<u64>,
+        each: &mut impl FnMut(&Timed, &dyn Memory),
+    ) -> (bool, bool) {
         let now = Moment::now();
         let order = &mut self.order;
         let is_read = self
@@ -142,9 +162,15 @@ impl Recording {
             .poll(&self.memory, |lane, event| order.add(lane, event));
         self.clock.go_on_to(Moment::now());
         let goes_on = is_read && self.asker.as_ref().is_none_or(Asker::is_answered);
-        let up_to = if all || !goes_on { u64::MAX } else { now.stamp };
+        let read_to = self.rings.read_to();
+        let is_whole = read_to.is_none_or(|read_to| end.is_some_and(|end| end <= read_to));
+        let up_to = match read_to {
+            Some(read_to) => read_to.min(now.stamp),
+            None if end.is_some() || !goes_on => u64::MAX,
+            None => now.stamp,
+        };
         let (clock, memory) = (self.clock, &self.memory);
-        self.told_ns = clock.boot_ns(now.stamp);
+        self.told_ns = clock.boot_ns(up_to.min(now.stamp));
         order.tell(up_to, |lane, event| {
             let timed = Timed {
                 boot_ns: clock.boot_ns(event.stamp),
@@ -153,7 +179,7 @@ impl Recording {
             };
             each(&timed, memory);
         });
-        Ok(goes_on)
+        (goes_on, is_whole)
     }
 
     /// Returns the time up to which all events were told, by CLOCK_BOOTTIME.

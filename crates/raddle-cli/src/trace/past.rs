@@ -118,7 +118,11 @@ fn open(path: &Path) -> Result<Past, Failure> {
 fn read(past: &Past) -> Vec<(Lane, Event)> {
     let mut order = Order::default();
     let mut rings = Rings::new(past.layout, From::Oldest);
-    rings.poll(&*past.memory, |lane, event| order.add(lane, event));
+    let mut goes_on = true;
+    while goes_on {
+        goes_on = rings.poll(&*past.memory, |lane, event| order.add(lane, event));
+        goes_on &= rings.read_to().is_some();
+    }
     let mut events = Vec::new();
     order.tell(u64::MAX, |lane, event| events.push((lane, event)));
     events
