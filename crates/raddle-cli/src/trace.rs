@@ -25,6 +25,8 @@ use tracer::Tracer;
 
 /// How often the rings are read, unless they fill up.
 const POLL: Duration = Duration::from_millis(10);
+/// Bytes that are written to the file at a time.
+const BUFFER: usize = 1 << 20;
 /// How often names of new threads are read at most.
 const NAMES: Duration = Duration::from_millis(100);
 /// For how many seconds before a condition was met events are written, without `--last`.
@@ -52,7 +54,7 @@ fn follow(arguments: &TraceArguments, pid: u32) -> Result<ExitCode> {
     let output = Output::create(&arguments.output, arguments.force)?;
     let mut recording = Recording::start_dense(pid)?;
     let begin_ns = Moment::now().boot_ns;
-    let file = BufWriter::new(output.file());
+    let file = BufWriter::with_capacity(BUFFER, output.file());
     let mut tracer =
         Tracer::new(file, pid, command(pid), begin_ns).map_err(|error| output.failed(&error))?;
     tracer.name_all(recording.names());
@@ -171,7 +173,7 @@ fn write_last(
 ) -> Result<ExitCode> {
     let end_ns = Moment::now().boot_ns;
     let from_ns = end_ns.saturating_sub((seconds * 1e9) as u64);
-    let file = BufWriter::new(output.file());
+    let file = BufWriter::with_capacity(BUFFER, output.file());
     let mut tracer =
         Tracer::new(file, pid, command(pid), from_ns).map_err(|error| output.failed(&error))?;
     tracer.name_all(recording.names());

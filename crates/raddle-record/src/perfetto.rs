@@ -39,11 +39,11 @@ use sched::Bundles;
 /// Linux's clock ids.
 const BOOTTIME: u32 = 6;
 /// Of a thread that was runnable when it stopped running, as `sched_switch` says.
-const RUNNABLE: i64 = 0;
+const RUNNABLE: u64 = 0;
 /// Of one that waits.
-const SLEEPING: i64 = 1;
+const SLEEPING: u64 = 1;
 /// Of one that has ended.
-const DEAD: i64 = 16;
+const DEAD: u64 = 16;
 /// The id of the process's track. Those of threads are odd, those of counters have this bit, too.
 const PROCESS_TRACK: u64 = 1 << 40;
 /// The most texts of the program that are kept.
@@ -219,7 +219,7 @@ impl<W: Write> PerfettoWriter<W> {
         let bundle = self.bundles.of(cpu_of(lane));
         bundle.switch(event.other, name, state, boot_ns);
         if bundle.is_full() {
-            self.encoder.packet(&bundle.take(cpu_of(lane)))?;
+            self.encoder.encoded(&bundle.take(cpu_of(lane)))?;
         }
         if event.thread != 0 {
             self.leave(event, state, boot_ns)?;
@@ -235,7 +235,7 @@ impl<W: Write> PerfettoWriter<W> {
     }
 
     /// The thread of a switch stops running.
-    fn leave(&mut self, event: &Event, state: i64, boot_ns: u64) -> io::Result<()> {
+    fn leave(&mut self, event: &Event, state: u64, boot_ns: u64) -> io::Result<()> {
         let thread = self.threads.entry(event.thread).or_default();
         if thread.is_in_kernel {
             self.leave_kernel(event.thread, boot_ns)?;
@@ -265,7 +265,7 @@ impl<W: Write> PerfettoWriter<W> {
         let bundle = self.bundles.of(cpu);
         bundle.wake(event.thread, name, cpu, boot_ns);
         if bundle.is_full() {
-            self.encoder.packet(&bundle.take(cpu))?;
+            self.encoder.encoded(&bundle.take(cpu))?;
         }
         Ok(())
     }
@@ -421,7 +421,7 @@ impl<W: Write> PerfettoWriter<W> {
         self.counters.all_are_due();
         self.count(boot_ns)?;
         for packet in self.bundles.drain() {
-            self.encoder.packet(&packet)?;
+            self.encoder.encoded(&packet)?;
         }
         self.encoder.flush()?;
         Ok(self.counts)

@@ -1,10 +1,10 @@
-//! Packets, as bytes. Those of slices and counters come by the million, and are put together here
-//! without a message of their own.
+//! Packets, as bytes. Those of turns, slices and counters come by the million, and are put together
+//! here without a message of their own.
 
 use std::io::{self, Write};
 
 use prost::Message;
-use prost::encoding::{WireType, encode_key, encode_varint};
+use prost::encoding::WireType;
 
 use super::messages::{Interned, InternedData, TracePacket, TrackDescriptor};
 use super::names::Category;
@@ -27,6 +27,30 @@ pub(super) enum TrackKind {
     Counter = 4,
 }
 
+/// Appends a number as a varint.
+#[inline]
+pub(super) fn put(mut value: u64, to: &mut Vec<u8>) {
+    while value >= 0x80 {
+        to.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    to.push(value as u8);
+}
+
+/// Appends a field with a number.
+#[inline]
+fn put_field(field: u32, value: u64, to: &mut Vec<u8>) {
+    put((field << 3 | WireType::Varint as u32).into(), to);
+    put(value, to);
+}
+
+/// Appends a field with bytes.
+pub(super) fn put_bytes(field: u32, bytes: &[u8], to: &mut Vec<u8>) {
+    put((field << 3 | WireType::LengthDelimited as u32).into(), to);
+    put(bytes.len() as u64, to);
+    to.extend_from_slice(bytes);
+}
+
 /// Writes packets.
 pub(super) struct Encoder<W> {
     output: W,
@@ -44,11 +68,21 @@ impl<W: Write> Encoder<W> {
     }
 
     pub(super) fn packet(&mut self, packet: &TracePacket) -> io::Result<()> {
-        self.packet.clear();
-        encode_key(PACKET, WireType::LengthDelimited, &mut self.packet);
-        let encoded = packet.encode_length_delimited(&mut self.packet);
-        encoded.map_err(io::Error::other)?; // a vector has room for all
-        self.output.write_all(&self.packet)
+        let bytes = packet.encode_to_vec();
+        self.encoded(&bytes)
+    }
+
+    /// Writes a packet that is encoded already.
+    pub(super) fn encoded(&mut self, packet: &[u8]) -> io::Result<()> {
+        let head = &mut self.event;
+        head.clear();
+        put(
+            (PACKET << 3 | WireType::LengthDelimited as u32).into(),
+            head,
+        );
+        put(packet.len() as u64, head);
+        self.output.write_all(head)?;
+        self.output.write_all(packet)
     }
 
     pub(super) fn track(&mut self, track: TrackDescriptor) -> io::Result<()> {
@@ -88,10 +122,10 @@ impl<W: Write> Encoder<W> {
     ) -> io::Result<()> {
         let event = &mut self.event;
         event.clear();
-        varint(3, category as u64, event);
-        varint(9, kind as u64, event);
-        varint(10, iid, event);
-        varint(11, track, event);
+        put_field(3, category as u64, event);
+        put_field(9, kind as u64, event);
+        put_field(10, iid, event);
+        put_field(11, track, event);
         let data = text.map(|text| InternedData {
             event_names: vec![Interned {
                 iid: Some(iid),
@@ -105,53 +139,43 @@ impl<W: Write> Encoder<W> {
     /// Writes the end of a slice.
     pub(super) fn end(&mut self, track: u64, boot_ns: u64) -> io::Result<()> {
         self.event.clear();
-        varint(9, TrackKind::End as u64, &mut self.event);
-        varint(11, track, &mut self.event);
+        put_field(9, TrackKind::End as u64, &mut self.event);
+        put_field(11, track, &mut self.event);
         self.event(None, boot_ns)
     }
 
     /// Writes a counter's value.
     pub(super) fn value(&mut self, track: u64, value: i64, boot_ns: u64) -> io::Result<()> {
         self.event.clear();
-        varint(9, TrackKind::Counter as u64, &mut self.event);
-        varint(11, track, &mut self.event);
-        varint(30, value as u64, &mut self.event);
+        put_field(9, TrackKind::Counter as u64, &mut self.event);
+        put_field(11, track, &mut self.event);
+        put_field(30, value as u64, &mut self.event);
         self.event(None, boot_ns)
     }
 
     fn event(&mut self, data: Option<InternedData>, boot_ns: u64) -> io::Result<()> {
+        /// The tag of a packet and a length of one byte.
         const HEAD: usize = 2;
         let packet = &mut self.packet;
         packet.clear();
-        packet.extend([0; HEAD]);
-        varint(8, boot_ns, packet);
-        varint(10, SEQUENCE.into(), packet);
-        encode_key(11, WireType::LengthDelimited, packet);
-        encode_varint(self.event.len() as u64, packet);
-        packet.extend_from_slice(&self.event);
+        packet.extend([(PACKET as u8) << 3 | WireType::LengthDelimited as u8, 0]);
+        put_field(8, boot_ns, packet);
+        put_field(10, SEQUENCE.into(), packet);
+        put_bytes(11, &self.event, packet);
         if let Some(data) = data {
-            prost::encoding::message::encode(12, &data, packet);
+            put_bytes(12, &data.encode_to_vec(), packet);
         }
-        varint(13, NEEDS_STATE.into(), packet);
+        put_field(13, NEEDS_STATE.into(), packet);
         let length = packet.len() - HEAD;
         if length < 0x80 {
-            packet[0] = (PACKET as u8) << 3 | WireType::LengthDelimited as u8;
             packet[1] = length as u8;
             return self.output.write_all(packet);
         }
-        let mut head = Vec::new();
-        encode_key(PACKET, WireType::LengthDelimited, &mut head);
-        encode_varint(length as u64, &mut head);
-        self.output.write_all(&head)?;
-        self.output.write_all(&packet[HEAD..])
+        let packet = packet.split_off(HEAD);
+        self.encoded(&packet)
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
         self.output.flush()
     }
-}
-
-fn varint(field: u32, value: u64, to: &mut Vec<u8>) {
-    encode_key(field, WireType::Varint, to);
-    encode_varint(value, to);
 }

@@ -64,7 +64,7 @@ fn switches_wakes_and_waits_are_written() {
     assert_eq!(bundle.cpu, Some(3));
     let events = bundle.compact_sched.as_ref().unwrap();
     assert_eq!(events.switch_timestamp, [100, 200]);
-    assert_eq!(events.switch_prev_state, [SLEEPING, DEAD]);
+    assert_eq!(events.switch_prev_state, [SLEEPING as i64, DEAD as i64]);
     assert_eq!(events.switch_next_pid, [7, 8]);
     assert_eq!(events.intern_table, ["main", "worker"]);
     assert_eq!(events.waking_timestamp, [200]);
