@@ -218,7 +218,7 @@ public class Frames {
         var handles = MethodHandles.lookup();
         var type = MethodType.methodType(Object.class, Object.class, Object[].class);
         var invoke = handles.findVirtual(java.lang.reflect.Method.class, "invoke", type);
-        Object nothing = invoke.invoke(method, null, new Object[0]); // at: reflect 1 Frames.reflects
+        var nothing = invoke.invoke(method, null, new Object[0]); // at: reflect 1 Frames.reflects
         sink += nothing.hashCode();
     }
 
