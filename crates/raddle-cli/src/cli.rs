@@ -7,6 +7,7 @@ mod ctl;
 mod dump;
 mod gdb;
 mod record;
+mod report;
 mod trace;
 
 use std::ffi::OsString;
@@ -28,6 +29,7 @@ pub(crate) use ctl::{Allotment, Change, CtlArguments, Switch};
 pub(crate) use dump::StackArguments;
 pub(crate) use gdb::GdbArguments;
 pub(crate) use record::RecordArguments;
+pub(crate) use report::ReportArguments;
 pub(crate) use trace::TraceArguments;
 
 pub(crate) const CARRIERS_MAX: u16 = settings::CARRIERS_MAX as u16;
@@ -68,6 +70,7 @@ pub(crate) enum Command {
     Core(CoreArguments),
     Gdb(GdbArguments),
     Record(RecordArguments),
+    Report(ReportArguments),
     Trace(TraceArguments),
     Ctl(CtlArguments),
     Bench(BenchArguments),

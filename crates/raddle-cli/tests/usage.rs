@@ -6,7 +6,7 @@ use common::{Folder, raddle, refuses, succeeds, text};
 use std::process::Stdio;
 
 const COMMANDS: &str =
-    "name one of run, doctor, dump, core, gdb, record, trace, ctl, bench, completions, man";
+    "name one of run, doctor, dump, core, gdb, record, report, trace, ctl, bench, completions, man";
 
 #[test]
 fn no_command_and_an_unknown_one_are_refused() {
