@@ -65,8 +65,10 @@ fn latency(workshop: &Workshop) -> Vec<Case> {
 }
 
 pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode> {
-    if let Some(BenchCommand::Servers(arguments)) = &arguments.command {
-        return servers::run(arguments);
+    match &arguments.command {
+        Some(BenchCommand::Servers(arguments)) => return servers::run(arguments),
+        Some(BenchCommand::Insight(arguments)) => return servers::insight::run(arguments),
+        None => {}
     }
     preload::find()?;
     let settings = Settings::new(arguments)?;

@@ -40,6 +40,9 @@ use filter::Filter;
 use stacks::Taken;
 use usage::Usage;
 
+/// For how many seconds more than needed CPU time is counted.
+const COUNTED_S: u64 = 5;
+
 pub(crate) fn run(arguments: &DumpArguments) -> Result<ExitCode> {
     if arguments.deadlocks && arguments.from.is_none() {
         return deadlocks::run(arguments);
@@ -110,7 +113,9 @@ fn show_snapshot(
         (_, true) => RequestKind::CPU,
         _ => RequestKind::SNAPSHOT,
     };
-    let request = Request::new(kind, 0);
+    // The process counts until the second request.
+    let counted_s = arguments.interval.ceil() as u64 + COUNTED_S;
+    let request = Request::new(kind, if arguments.cpu { counted_s } else { 0 });
     let before = if arguments.cpu {
         Some(connect::ask(pid, &request)?)
     } else {
@@ -279,7 +284,7 @@ pub(crate) fn control(arguments: &CtlArguments) -> Result<ExitCode> {
                 ..Request::new(RequestKind::SHARE, value)
             }
         }
-        Change::Record { switch, events } => {
+        Change::FlightRecorder { switch, events } => {
             let seconds = match switch {
                 Switch::On => u32::MAX,
                 Switch::Off => 0,
@@ -300,7 +305,7 @@ pub(crate) fn control(arguments: &CtlArguments) -> Result<ExitCode> {
     if let Change::Share { number, part } = &arguments.change {
         return says_share(pid, header, *number, *part);
     }
-    if let Change::Record { switch, .. } = &arguments.change {
+    if let Change::FlightRecorder { switch, .. } = &arguments.change {
         let does = match switch {
             Switch::On => "records events",
             Switch::Off => "records no events",

@@ -20,6 +20,7 @@ mod report;
 mod run;
 mod stack;
 mod table;
+mod top;
 mod trace;
 
 use std::process::ExitCode;
@@ -43,9 +44,11 @@ fn execute() -> ExitCode {
         Command::Run(arguments) => run::run(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Dump(arguments) => dump::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Core(arguments) => core_file::run(&arguments),
         Command::Gdb(arguments) => gdb::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
+        Command::Locks(arguments) => record::locks_command::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
         Command::Ctl(arguments) => dump::control(&arguments),

@@ -55,6 +55,11 @@ impl Output {
         &self.file
     }
 
+    /// Returns where the file will be.
+    pub(crate) fn goal(&self) -> &Path {
+        &self.goal
+    }
+
     /// Explains a failed write.
     pub(crate) fn failed(&self, error: &io::Error) -> Failure {
         Failure::input(

@@ -2,6 +2,8 @@
 
 mod chooser;
 pub(crate) mod formats;
+mod locks;
+pub(crate) mod locks_command;
 mod names;
 mod program;
 mod recorder;
@@ -23,10 +25,7 @@ use recorder::Recorder;
 
 pub(crate) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let files = Files::create(&arguments.output, arguments.force)?;
-    let ends = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&ends))?;
-    }
+    let ends = ends_by_signal()?;
     match arguments.pid {
         Some(pid) => {
             let recorder = Recorder::start(pid, arguments.frequency)?;
@@ -35,6 +34,15 @@ pub(crate) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
         }
         None => run_program(arguments, files, &ends),
     }
+}
+
+/// Returns what becomes true with the first signal that asks for the end.
+fn ends_by_signal() -> Result<Arc<AtomicBool>> {
+    let ends = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&ends))?;
+    }
+    Ok(ends)
 }
 
 /// Records a program from its start on, and ends as it does.

@@ -156,6 +156,20 @@ impl Recording {
         self.started_ns
     }
 
+    /// Returns the threads that live now, with their names.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (u32, String)> {
+        self.threads().into_iter().map(|thread| {
+            let name = String::from_utf8_lossy(thread.name_bytes());
+            (thread.tid, name.into_owned())
+        })
+    }
+
+    /// Has the next call of [`Recording::poll`] begin with the oldest events that are kept.
+    pub(crate) fn begin_again(&mut self) {
+        self.rings = Rings::new(self.layout, From::Oldest);
+        self.order = Order::default();
+    }
+
     /// Returns all threads that live now.
     pub(crate) fn threads(&self) -> Vec<ThreadRecord> {
         let target = Target {

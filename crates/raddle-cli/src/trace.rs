@@ -1,6 +1,10 @@
 //! `raddle trace`: the events of a process as a file for Perfetto.
 
+mod past;
+mod tracer;
+
 use std::io::{self, BufWriter};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,60 +12,62 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use raddle_record::clock::Moment;
-use raddle_record::perfetto::{Counts, PerfettoWriter};
+use raddle_record::conditions::{Conditions, Exceeded, Limits};
+use raddle_record::perfetto::Counts;
+use raddle_record::rings::Lane;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::TraceArguments;
 use crate::failure::{Failure, say};
 use crate::output::Output;
-use crate::recording::{Recording, Timed, command};
+use crate::recording::{Recording, command};
+use tracer::Tracer;
 
 /// How often the rings are read, unless they fill up.
 const POLL: Duration = Duration::from_millis(10);
 /// How often names of new threads are read at most.
 const NAMES: Duration = Duration::from_millis(100);
+/// For how many seconds before a condition was met events are written, without `--last`.
+const BEFORE_S: f64 = 5.0;
 
 pub(crate) fn run(arguments: &TraceArguments) -> Result<ExitCode> {
-    let pid = arguments.pid;
+    if let Some(path) = &arguments.from {
+        return past::show(arguments, path);
+    }
+    let pid = arguments.pid.unwrap_or_default();
+    let limits = arguments.limits();
+    if limits != Limits::default() {
+        wait(arguments, pid, limits)
+    } else if let Some(seconds) = arguments.last {
+        let output = Output::create(&arguments.output, arguments.force)?;
+        let mut recording = Recording::of_the_past(pid)?;
+        write_last(pid, seconds, &mut recording, output)
+    } else {
+        follow(arguments, pid)
+    }
+}
+
+/// Writes what comes.
+fn follow(arguments: &TraceArguments, pid: u32) -> Result<ExitCode> {
     let output = Output::create(&arguments.output, arguments.force)?;
-    let mut recording = match arguments.last {
-        None => Recording::start(pid)?,
-        Some(_) => Recording::of_the_past(pid)?,
-    };
+    let mut recording = Recording::start(pid)?;
     let begin_ns = Moment::now().boot_ns;
     let file = BufWriter::new(output.file());
-    let mut tracer = Tracer {
-        writer: PerfettoWriter::new(file, pid, command(pid), begin_ns)
-            .map_err(|error| output.failed(&error))?,
-        named: Instant::now(),
-        failure: None,
-    };
-    tracer.name_all(&recording);
-    match arguments.last {
-        None => follow(arguments, &mut recording, &mut tracer)?,
-        Some(seconds) => {
-            let from_ns = begin_ns.saturating_sub((seconds * 1e9) as u64);
-            recording.poll(true, |timed| tracer.take(timed, from_ns))?;
-        }
-    }
-    tracer.name_all(&recording);
-    let counts = tracer.finish().map_err(|error| output.failed(&error))?;
+    let mut tracer =
+        Tracer::new(file, pid, command(pid), begin_ns).map_err(|error| output.failed(&error))?;
+    tracer.name_all(recording.names());
+    write_all(arguments, &mut recording, &mut tracer)?;
+    tracer.name_all(recording.names());
+    let end_ns = Moment::now().boot_ns;
+    let counts = tracer
+        .finish(end_ns)
+        .map_err(|error| output.failed(&error))?;
     let lost = recording.lost();
     recording.close();
-    if counts == Counts::default() && arguments.last.is_some() {
-        return Err(Failure::input(
-            format!("process {pid} has recorded nothing in this time"),
-            format!("have it record: raddle ctl {pid} record on"),
-        )
-        .into());
-    }
+    let goal = output.goal().to_owned();
     output.keep()?;
-    let shown = arguments.output.display();
-    println!(
-        "process {pid}: {} turns and {} wake-ups in {shown}",
-        counts.runs, counts.wakes
-    );
-    if lost != 0 && arguments.last.is_none() {
+    say_what_is_there(pid, &counts, end_ns - begin_ns, &goal);
+    if lost != 0 {
         say(&format!(
             "{lost} events were lost: they came faster than they could be read"
         ));
@@ -71,70 +77,172 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<ExitCode> {
 }
 
 /// Writes events until the time is over, a signal comes, or the process ends.
-fn follow<W: io::Write>(
+fn write_all<W: io::Write>(
     arguments: &TraceArguments,
     recording: &mut Recording,
     tracer: &mut Tracer<W>,
 ) -> Result<()> {
-    let ends = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&ends))?;
-    }
-    let until = arguments
-        .duration
-        .map(|seconds| Instant::now() + Duration::from_secs_f64(seconds));
+    let mut rounds = Rounds::new(arguments.duration)?;
     loop {
-        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        let is_last = rounds.next(recording);
+        let goes_on = recording.poll(is_last, |timed| {
+            tracer.take(timed.lane, &timed.event, timed.boot_ns);
+        })?;
+        if is_last || !goes_on || tracer.has_failed() {
+            return Ok(());
+        }
+        if tracer.named.elapsed() >= NAMES {
+            tracer.name_all(recording.names());
+        }
+    }
+}
+
+/// Waits until a limit is exceeded, and writes what came before.
+fn wait(arguments: &TraceArguments, pid: u32, limits: Limits) -> Result<ExitCode> {
+    let output = Output::create(&arguments.output, arguments.force)?;
+    let mut recording = Recording::start(pid)?;
+    let mut conditions = Conditions::new(limits);
+    let mut rounds = Rounds::new(arguments.duration)?;
+    let mut lost = 0;
+    let exceeded = loop {
+        let is_last = rounds.next(&recording);
+        let up_to_ns = Moment::now().boot_ns;
+        let goes_on = recording.poll(is_last, |timed| {
+            conditions.event(timed.lane, &timed.event, timed.boot_ns);
+        })?;
+        let lost_now = recording.lost();
+        if lost_now != lost {
+            lost = lost_now;
+            conditions.forget();
+        }
+        if let Some(exceeded) = conditions.exceeded(up_to_ns) {
+            break exceeded;
+        }
+        if is_last || !goes_on {
+            let what = format!("nothing in process {pid} took so long");
+            let cure = "no trace is written; wait longer, or give a shorter time";
+            return Err(Failure::new(1, what, cure).into());
+        }
+    };
+    let names: std::collections::HashMap<_, _> = recording.names().collect();
+    let name = |tid| match names.get(&tid) {
+        Some(name) => format!("thread {tid} \"{name}\""),
+        None => format!("thread {tid}"),
+    };
+    let ms = |ns: u64| ns as f64 / 1e6;
+    let what = match exceeded {
+        Exceeded::Late { tid, ns } => {
+            format!(
+                "{} had not run {:.1} ms after its wake-up",
+                name(tid),
+                ms(ns)
+            )
+        }
+        Exceeded::Runnable { tid, ns } => {
+            format!("{} was runnable for {:.1} ms", name(tid), ms(ns))
+        }
+        Exceeded::Stalled { lane, tid, ns } => {
+            let carrier = match lane {
+                Lane::Carrier(id) => format!("carrier {id}"),
+                Lane::Other => "a kernel thread".to_owned(),
+            };
+            let name = name(tid);
+            format!(
+                "{carrier} ran {name} for {:.1} ms while others were runnable",
+                ms(ns)
+            )
+        }
+    };
+    println!("process {pid}: {what}");
+    recording.begin_again();
+    write_last(
+        pid,
+        arguments.last.unwrap_or(BEFORE_S),
+        &mut recording,
+        output,
+    )
+}
+
+/// Writes the last seconds that were recorded.
+fn write_last(
+    pid: u32,
+    seconds: f64,
+    recording: &mut Recording,
+    output: Output,
+) -> Result<ExitCode> {
+    let end_ns = Moment::now().boot_ns;
+    let from_ns = end_ns.saturating_sub((seconds * 1e9) as u64);
+    let file = BufWriter::new(output.file());
+    let mut tracer =
+        Tracer::new(file, pid, command(pid), from_ns).map_err(|error| output.failed(&error))?;
+    tracer.name_all(recording.names());
+    let mut first_ns = None;
+    recording.poll(true, |timed| {
+        if timed.boot_ns >= from_ns {
+            first_ns.get_or_insert(timed.boot_ns);
+            tracer.take(timed.lane, &timed.event, timed.boot_ns);
+        }
+    })?;
+    let counts = tracer
+        .finish(end_ns)
+        .map_err(|error| output.failed(&error))?;
+    recording.close();
+    let Some(first_ns) = first_ns else {
+        return Err(nothing_recorded(pid).into());
+    };
+    let goal = output.goal().to_owned();
+    output.keep()?;
+    say_what_is_there(pid, &counts, end_ns.saturating_sub(first_ns), &goal);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn nothing_recorded(pid: u32) -> Failure {
+    Failure::input(
+        format!("process {pid} has recorded nothing in this time"),
+        format!("have it record: raddle ctl {pid} flight-recorder on"),
+    )
+}
+
+fn say_what_is_there(pid: u32, counts: &Counts, ns: u64, file: &Path) {
+    println!(
+        "process {pid}: {} turns and {} wake-ups of {:.3} s in {}",
+        counts.runs,
+        counts.wakes,
+        ns as f64 / 1e9,
+        file.display()
+    );
+}
+
+/// The pauses between two looks at the rings.
+struct Rounds {
+    until: Option<Instant>,
+    /// A signal has come.
+    ends: Arc<AtomicBool>,
+}
+
+impl Rounds {
+    /// Looks for so many seconds, or until a signal comes.
+    fn new(seconds: Option<f64>) -> io::Result<Rounds> {
+        let ends = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::flag::register(signal, Arc::clone(&ends))?;
+        }
+        Ok(Rounds {
+            until: seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds)),
+            ends,
+        })
+    }
+
+    /// Waits for the next look. Returns whether it is the last one.
+    fn next(&mut self, recording: &Recording) -> bool {
+        let left = self.until;
+        let left = left.map(|until| until.saturating_duration_since(Instant::now()));
         let pause = if recording.is_behind() {
             Duration::ZERO
         } else {
             POLL
         };
         std::thread::sleep(left.map_or(pause, |left| left.min(pause)));
-        let is_last = left.is_some_and(|left| left.is_zero()) || ends.load(Ordering::Relaxed);
-        let goes_on = recording.poll(is_last, |timed| tracer.take(timed, 0))?;
-        if is_last || !goes_on || tracer.failure.is_some() {
-            return Ok(());
-        }
-        if tracer.named.elapsed() >= NAMES {
-            tracer.name_all(recording);
-        }
-    }
-}
-
-/// What becomes of the events.
-struct Tracer<W> {
-    writer: PerfettoWriter<W>,
-    /// When names were read last.
-    named: Instant,
-    failure: Option<io::Error>,
-}
-
-impl<W: io::Write> Tracer<W> {
-    /// Writes an event that is not older than `from_ns`.
-    fn take(&mut self, timed: &Timed, from_ns: u64) {
-        if self.failure.is_none() && timed.boot_ns >= from_ns {
-            let written = self.writer.event(timed.lane, &timed.event, timed.boot_ns);
-            self.failure = written.err();
-        }
-    }
-
-    /// Ends the trace. An error that was met before is that of the trace.
-    fn finish(self) -> io::Result<Counts> {
-        match self.failure {
-            Some(error) => Err(error),
-            None => self.writer.finish(Moment::now().boot_ns),
-        }
-    }
-
-    /// Tells the names of all threads.
-    fn name_all(&mut self, recording: &Recording) {
-        self.named = Instant::now();
-        for thread in recording.threads() {
-            if self.failure.is_none() {
-                let name = String::from_utf8_lossy(thread.name_bytes());
-                self.failure = self.writer.name(thread.tid, &name).err();
-            }
-        }
+        left.is_some_and(|left| left.is_zero()) || self.ends.load(Ordering::Relaxed)
     }
 }

@@ -81,7 +81,7 @@ fn one_file_is_shown_and_converted() {
     recording(&folder, "a.pb.gz", 300);
     let shown = text(&succeeds(&mut report(&["a.pb.gz"], &folder)).stdout);
     assert!(
-        shown.starts_with("process 4711: ./server\nrecorded 1.000s, 1 threads"),
+        shown.starts_with("process 4711: ./server\nrecorded 1.000s, 1 thread, 2 stacks"),
         "{shown}"
     );
     assert!(shown.contains("300.00ms  100.0%  compute"), "{shown}");

@@ -5,8 +5,8 @@ mod common;
 use common::{Folder, raddle, refuses, succeeds, text};
 use std::process::Stdio;
 
-const COMMANDS: &str =
-    "name one of run, doctor, dump, core, gdb, record, report, trace, ctl, bench, completions, man";
+const COMMANDS: &str = "name one of run, doctor, dump, top, core, gdb, record, report, locks, trace, ctl, bench, \
+     completions, man";
 
 #[test]
 fn no_command_and_an_unknown_one_are_refused() {
@@ -98,6 +98,22 @@ fn absurd_thread_limits_are_refused() {
             );
         }
     }
+}
+
+#[test]
+fn folders_that_do_not_exist_are_refused_for_the_flight_recorder() {
+    let cure = "give --flight-recorder or RADDLE_FLIGHT_RECORDER an existing folder, or 0 or 1";
+    let sentence = format!("--flight-recorder /no/folder: {cure}");
+    refuses(
+        &mut raddle(&["run", "--flight-recorder=/no/folder", "true"]),
+        2,
+        &sentence,
+    );
+    refuses(
+        raddle(&["run", "true"]).env("RADDLE_FLIGHT_RECORDER", "/no/folder"),
+        2,
+        &sentence,
+    );
 }
 
 #[test]
@@ -215,7 +231,7 @@ fn other_commands_check_their_arguments() {
         &mut raddle(&["bench", "speed"]),
         2,
         "GROUP speed: name one of pingpong, yield, create, fork, wakeup, disk, \
-         fairness, handoff, latency, handles, ums, http, overhead, api, pool, all, servers",
+         fairness, handoff, latency, handles, ums, http, overhead, api, pool, all, servers, insight",
     );
     refuses(
         &mut raddle(&["bench", "yield", "--rounds", "0"]),

@@ -22,6 +22,7 @@
 //! client's capabilities in `/proc`: a number may be another process's by then, and a process that
 //! gave up its rights can't see root's namespaces.
 
+pub mod crash;
 pub(crate) mod layout;
 mod records;
 pub mod tracer;
@@ -54,6 +55,9 @@ const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// How long a client may keep the right to read this process's memory.
 const READING_NS: u64 = 30_000_000_000;
+
+/// For how many seconds CPU time is counted for a client that doesn't say.
+const COUNTED_S: u32 = 10;
 
 /// What a client sends: the proof and the request.
 const ASKED_BYTES: usize = PROOF_BYTES + size_of::<Request>();
@@ -386,7 +390,11 @@ fn obey(bytes: &[u8]) -> Request {
         RequestKind::POLICY => change_policy(request.value),
         RequestKind::SHARE => change_share(request.reserved, request.value),
         RequestKind::QUANTUM => PROCESS.set_quantum_ns(request.value),
-        RequestKind::CPU => accounting::switch_on(),
+        RequestKind::CPU => accounting::count_for(match request.value {
+            0 => COUNTED_S,
+            seconds => seconds.min(u64::from(u32::MAX)) as u32,
+        }),
+        RequestKind::LAYOUT if request.reserved != 0 => accounting::count_for(request.reserved),
         RequestKind::RECORD => events::record(request.value as u32, (request.value >> 32) as u32),
         _ => {}
     }

@@ -27,7 +27,7 @@
 //! | | `parts` | what the parts in the rooms above keep in the process and its carriers |
 //! | | [`engine`] | queues, carriers, a policy and settings |
 //! | | [`engines`] | the default engine and further ones |
-//! | | [`accounting`] | CPU time of threads, counted from the first request on |
+//! | | [`accounting`] | CPU time of threads, counted while it is asked for |
 //! | | `delays` | how long runnable threads wait for a carrier |
 //! | | [`clock`] | the vDSO clock |
 //! | | [`stacks`] | the arena that thread stacks come from |

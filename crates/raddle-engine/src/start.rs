@@ -7,7 +7,7 @@ use crate::kernel_threads::{descriptor, kthread};
 use crate::scheduling::{chaos, switch};
 use crate::state::carrier::Carrier;
 use crate::state::process::{PROCESS, Process};
-use crate::state::{accounting, clock};
+use crate::state::{accounting, clock, events};
 use core::sync::atomic::Ordering;
 use raddle_sys::{err, errno, mem};
 
@@ -65,6 +65,7 @@ impl Process {
         descriptor::with_room(|| {
             self.pump.start()?;
             self.roster.begin(); // before the first kernel thread is made
+            events::begin();
             self.sysmon.start()
         })
     }

@@ -34,7 +34,7 @@ use crate::scheduling::ums;
 use crate::state::carrier::{Carrier, CarrierState, PREEMPT};
 pub use crate::state::parts::sysmon::Sysmon;
 use crate::state::process::PROCESS;
-use crate::state::{clock, events};
+use crate::state::{accounting, clock, events};
 use crate::sysmon::quotas::Quotas;
 use crate::sysmon::reminders::Reminders;
 use crate::sysmon::round::Round;
@@ -323,6 +323,7 @@ impl Watch {
             PROCESS.follow_cpus();
         }
         events::look(now_ns);
+        accounting::look(now_ns);
         let round = self.act(now_ns);
         if !round.acted && self.sleeps_beside_one() {
             return Plan {

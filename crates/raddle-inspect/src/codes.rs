@@ -101,12 +101,14 @@ code! {
         /// Sets a quota: the reserved word is the engine's number, the value the quota in percent,
         /// 0 for none. With the value's highest bit set: the number and the share of a group.
         SHARE = 5, "share";
-        /// Returns a snapshot with CPU times, which are counted from the first such request on.
-        /// Each switch reads the clock from then on.
+        /// Returns a snapshot with CPU times, which are counted for so many seconds more as the
+        /// value says, 0 for a few. Several tools may ask, and the longest counts. Each switch
+        /// reads the clock meanwhile. A program's own question counts for ever.
         CPU = 6, "cpu";
         /// Returns a snapshot without threads, followed by a [`Layout`](crate::Layout). The value
         /// is 1 to ask for the right to read the process's memory, where Yama refuses it: then the
-        /// right lasts until the tool closes the connection, at most for half a minute.
+        /// right lasts until the tool closes the connection, at most for half a minute. The
+        /// reserved word, if it isn't 0, has CPU times counted for so many seconds more.
         LAYOUT = 7, "layout";
         /// Has the carriers record events ([`Event`](crate::Event)), for so many seconds as the low
         /// half of the value says, `u32::MAX` for ever, 0 for no longer; several tools may ask, and

@@ -19,7 +19,7 @@ pub const ARG_BITS: u32 = 48;
 /// | [`EventKind::CREATE`] | is new | created it | |
 /// | [`EventKind::END`] | ends | | |
 /// | [`EventKind::PREEMPT`] | has to make room | | |
-/// | [`EventKind::BLOCK`] | waits in the kernel, with its carrier | | `arg`: the carrier's id |
+/// | [`EventKind::BLOCK`] | waits in the kernel, with its carrier | the carrier's id | |
 /// | [`EventKind::RETURN`] | is back from there | | |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {

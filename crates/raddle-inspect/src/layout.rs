@@ -12,10 +12,10 @@
 use crate::records::Wire;
 
 /// The first eight bytes of a [`Layout`].
-pub const LAYOUT_MAGIC: [u8; 8] = *b"RADDLE\0\x04";
+pub const LAYOUT_MAGIC: [u8; 8] = *b"RADDLE\0\x05";
 
 /// The version of the layout. A reader knows one version only: fields change with the runtime.
-pub const LAYOUT_VERSION: u32 = 4;
+pub const LAYOUT_VERSION: u32 = 5;
 
 /// Places in the process's memory: addresses, except where a field says otherwise.
 #[repr(C)]
@@ -59,17 +59,25 @@ pub struct Layout {
     pub common_events: u64,
     /// A word with the number of events that no ring had room for.
     pub lost_events: u64,
+    /// Four words by which the time of an event's stamp is known: the time-stamp counter and
+    /// CLOCK_BOOTTIME in nanoseconds, when recording began; and both once more, some time later.
+    /// The last two are 0 before.
+    pub event_moments: u64,
     /// The offset of the group's address in the control of a host of light threads.
     pub host_group: u64,
     /// The offset of a word in a group: the address of a
     /// [`LightPlaces`](crate::LightPlaces), or null.
     pub group_lights: u64,
+    /// A word with the number of times that a carrier was replaced because it waited in the kernel.
+    pub blocked: u64,
     /// Places in the runtime's code.
     pub code: CodePlaces,
     /// Offsets in a slot.
     pub thread: ThreadOffsets,
     /// Further offsets in a carrier.
     pub carrier: CarrierOffsets,
+    /// Offsets in an engine.
+    pub engine: EngineOffsets,
 }
 
 /// Offsets of fields in a carrier, in bytes. Fields have eight bytes unless noted.
@@ -92,8 +100,48 @@ pub struct CarrierOffsets {
     /// of event `n` is good if the number read after it is at most `n` and the number of slots less
     /// one.
     pub events: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// The address of its engine.
+    pub engine: u32,
+    /// The address of the only thread that it runs, or null.
+    pub bound: u32,
+    /// Four bytes: the number of the first entry of its run queue, modulo 2^32.
+    pub queue_head: u32,
+    /// Four bytes: likewise, of the entry behind the last.
+    pub queue_tail: u32,
+    /// Not 0 if one more thread waits in front of the queue.
+    pub queue_slot: u32,
+    /// While CPU time is counted: when the slice of the running thread began, or 0; the CPU time of
+    /// the kernel thread at its last reading; and what threads were charged since.
+    pub slice_started_ns: u32,
+    pub slice_read_ns: u32,
+    pub slice_charged_ns: u32,
+    /// A [`Histogram`](crate::Histogram) of the time from a wake-up to running: a sample.
+    pub wake_ups: u32,
+    /// Likewise, of the time from runnable to running, as far as it is measured.
+    pub delays: u32,
+}
+
+/// Offsets of fields in an engine, in bytes. Fields have four bytes unless noted.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineOffsets {
+    /// Its number; 0 for the default one.
+    pub number: u32,
+    /// Carriers that may be active.
+    pub wanted: u32,
+    /// Carriers beside these, while other processes want the CPUs.
+    pub extra: u32,
+    /// A [`PolicyKind`](crate::PolicyKind).
+    pub policy: u32,
+    /// Percent of one CPU that it may use; 0 for all.
+    pub quota: u32,
+    /// Eight bytes: the number of threads that any of its carriers may take.
+    pub queue_len: u32,
+    /// Eight bytes: the number of runnable threads that have used more than their share.
+    pub ahead_len: u32,
+    /// Words of eight bytes, with a bit for each carrier: the lowest bit of the first word
+    /// is that of carrier 0. Set for a carrier that sleeps until another blocks in the kernel.
+    pub spares: u32,
 }
 
 /// Places in the runtime's code that tell where a thread is.
@@ -155,6 +203,9 @@ pub struct ThreadOffsets {
     pub name: u32,
     /// The address of its control, if it hosts light threads, or null.
     pub host: u32,
+    /// The CPU time that it was charged, as far as CPU time was counted. The running slice of its
+    /// carrier isn't in it.
+    pub charged_ns: u32,
 }
 
 impl Layout {
@@ -190,9 +241,10 @@ unsafe impl Wire for Layout {}
 
 const _LAYOUT: () = {
     assert!(size_of::<CodePlaces>() == 5 * 8);
-    assert!(size_of::<ThreadOffsets>() == 22 * 4);
-    assert!(size_of::<CarrierOffsets>() == 10 * 4);
-    assert!(size_of::<Layout>() == 8 + 2 * 4 + 18 * 8 + 5 * 8 + 22 * 4 + 10 * 4);
+    assert!(size_of::<ThreadOffsets>() == 23 * 4);
+    assert!(size_of::<CarrierOffsets>() == 19 * 4);
+    assert!(size_of::<EngineOffsets>() == 8 * 4);
+    assert!(size_of::<Layout>() == 8 + 2 * 4 + 20 * 8 + 5 * 8 + (23 + 19 + 8) * 4);
 };
 
 #[cfg(test)]
@@ -221,9 +273,12 @@ mod tests {
             thread_fs: 12,
             common_events: 13,
             lost_events: 14,
+            event_moments: 17,
             host_group: 15,
             group_lights: 16,
+            blocked: 18,
             carrier: CarrierOffsets::default(),
+            engine: EngineOffsets::default(),
             code: CodePlaces::default(),
             thread: ThreadOffsets::default(),
         };

@@ -42,6 +42,7 @@ compile_error!("the structures are their own wire form only on little-endian mac
 
 mod blocking;
 mod codes;
+mod crash_file;
 mod events;
 mod histogram;
 mod layout;
@@ -59,9 +60,12 @@ pub use blocking::{
 pub use codes::{
     CarrierState, EventKind, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind,
 };
+pub use crash_file::{CRASH_MAGIC, CrashHeader, CrashName, CrashPart};
 pub use events::{ARG_BITS, EVENT_WORDS, Event};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
-pub use layout::{CarrierOffsets, CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets};
+pub use layout::{
+    CarrierOffsets, CodePlaces, EngineOffsets, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets,
+};
 pub use light::{LIGHT_MAGIC, LIGHT_TID_BASE, LIGHTS_MAX, LightOffsets, LightPlaces, LightRegion};
 pub use records::{
     CarrierRecord, Delay, Header, MAGIC, NAME_BYTES, NO_CARRIER, PROOF_BYTES, PROOF_NAME,

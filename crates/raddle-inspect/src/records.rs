@@ -281,7 +281,8 @@ pub struct ThreadRecord {
     pub flags: ThreadFlags,
     /// Its group of [`Header::shares`], or the engine that it belongs to.
     pub group: u32,
-    /// CPU time, counted from the first [`RequestKind::CPU`], or the program's first query, on.
+    /// CPU time, counted while a tool asks ([`RequestKind::CPU`]), and from the program's first
+    /// query on.
     pub cpu_ns: u64,
     /// Of a light thread: the thread that hosts it, 0 if none does yet.
     pub host_tid: u64,

@@ -21,6 +21,9 @@ pub const EXTRA_CARRIERS: &str = "RADDLE_EXTRA_CARRIERS";
 pub const VERBOSE: &str = "RADDLE_VERBOSE";
 /// Milliseconds between two looks for deadlocks, or 0 for none. The tool alone reads it.
 pub const WATCH_DEADLOCKS: &str = "RADDLE_WATCH_DEADLOCKS";
+/// `1`, or a folder for the files of crashes: events are recorded from the start. `0` or nothing is
+/// off.
+pub const FLIGHT_RECORDER: &str = "RADDLE_FLIGHT_RECORDER";
 /// A policy's name, or a plug-in's path.
 pub const POLICY: &str = "RADDLE_POLICY";
 /// Shares of threads.

@@ -50,6 +50,18 @@ pub(crate) fn seed(environment: &Environment) -> Result<u32, Why> {
     }
 }
 
+/// The current folder, with the zero behind it that a path needs.
+static HERE: [u8; 2] = *b".\0";
+
+/// The folder for files of crashes, if events are recorded from the start.
+pub(crate) fn flight_recorder(environment: &Environment) -> Option<&'static [u8]> {
+    match environment.get(settings::FLIGHT_RECORDER)? {
+        b"" | b"0" => None,
+        b"1" => Some(&HERE[..1]),
+        folder => Some(folder),
+    }
+}
+
 /// How many green threads there may be at a time, by this variable; 0 for no limit.
 pub(crate) fn limit(environment: &Environment, name: &str, why: Why) -> Result<u32, Why> {
     match environment.get(name) {

@@ -24,12 +24,13 @@ use crate::objects::{after, find, is_go, link_map};
 use crate::original::{self, LinkMap};
 use crate::patching::{own_base, patch_all};
 use crate::policy::{self, Wrong};
-use crate::settings::{carriers, cpus, extra_carriers, limit, quantum_ns, seed};
+use crate::settings::{carriers, cpus, extra_carriers, flight_recorder, limit, quantum_ns, seed};
 use crate::why::Why;
 use crate::{interface, own_stack, rseq, symbols, tripwires, watchers};
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU32, Ordering};
+use raddle_engine::inspect::crash;
 use raddle_engine::process::Hooks;
 use raddle_engine::{Carrier, PROCESS, chaos, shown};
 use raddle_inspect::settings;
@@ -329,6 +330,9 @@ fn prepare(environment: &Environment, map: &'static LinkMap) -> Result<(), Why> 
     PROCESS.threads.set_limit(threads as usize);
     let runnable = limit(environment, settings::MAX_RUNNABLE, Why::MaxRunnable)?;
     PROCESS.set_max_runnable(runnable);
+    if let Some(folder) = flight_recorder(environment) {
+        crash::set_flight_recorder(folder);
+    }
     static HOOKS: Hooks = Hooks {
         carrier_starts: threads::carrier_starts,
         thread_exited: threads::exited,

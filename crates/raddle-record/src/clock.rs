@@ -56,6 +56,28 @@ impl Clock {
         Clock { from, to }
     }
 
+    /// The clock of a process that has ended, by the words at `Layout::event_moments`. If the
+    /// process had not noted a second moment, this machine's `now` takes its place. `None` without
+    /// a first moment, or if there are no two that fit.
+    pub fn of_the_past(words: [u64; 4], now: Moment) -> Option<Clock> {
+        let moment = |at: usize| Moment {
+            stamp: words[at],
+            boot_ns: words[at + 1],
+        };
+        let (from, to) = (moment(0), moment(2));
+        let fits = |to: Moment| {
+            let ticks = to
+                .stamp
+                .checked_sub(from.stamp)
+                .filter(|_| from.stamp != 0)?;
+            let passed_ns = to.boot_ns.checked_sub(from.boot_ns)?;
+            // Counters run at 0.1 to 10 GHz.
+            let is_rate = passed_ns / 10 <= ticks && ticks <= passed_ns.saturating_mul(10);
+            (passed_ns >= Self::LEAST_NS && is_rate).then_some(Clock { from, to })
+        };
+        fits(to).or_else(|| fits(now))
+    }
+
     /// Goes on to another moment, if it is late enough. Times up to the last moment stay as they
     /// were told.
     pub fn go_on_to(&mut self, now: Moment) {
@@ -80,5 +102,27 @@ impl Clock {
         let since = i128::from(stamp) - i128::from(self.from.stamp);
         let since_ns = since * i128::from(passed_ns) / i128::from(ticks);
         (i128::from(self.from.boot_ns) + since_ns).clamp(0, i128::from(u64::MAX)) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_past_needs_two_moments_that_fit() {
+        let now = Moment {
+            stamp: 3_000_000_000,
+            boot_ns: 1_500_000_000,
+        };
+        let known = Clock::of_the_past([1000, 500, 4_000_001_000, 2_000_000_500], now).unwrap();
+        assert_eq!(known.boot_ns(2_001_000), 1_000_500);
+        let guessed = Clock::of_the_past([1000, 500, 0, 0], now).unwrap();
+        assert_eq!(guessed.boot_ns(2_001_000) / 1000, 1000);
+        assert!(Clock::of_the_past([0; 4], now).is_none(), "none");
+        assert!(
+            Clock::of_the_past([u64::MAX, 1, 0, 0], now).is_none(),
+            "of another machine"
+        );
     }
 }

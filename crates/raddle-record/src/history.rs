@@ -41,6 +41,9 @@ const WAKERS_MAX: usize = 1 << 10;
 /// A span that was read by a smaller chance stands for no more.
 const LEAST_CHANCE: f64 = 1e-6;
 
+/// The most locks of a thread of which the holds are counted.
+const TAKEN_MAX: usize = 8;
+
 /// The position of a thread in [`History::threads`].
 pub type Position = u32;
 
@@ -102,7 +105,35 @@ struct Live {
     /// It was woken before it was told that it waits.
     is_woken: bool,
     mark: Option<Mark>,
+    /// What it has waited for since it ran last.
+    waited_for: Option<(WaitKind, u64)>,
+    /// What it has waited for, and since when it has that: if it is a lock, it holds it.
+    taken: Vec<Taken>,
 }
+
+impl Live {
+    fn before(&self) -> Before {
+        Before {
+            position: self.position,
+            activity: self.activity,
+            object: self.object,
+            since_ns: self.since_ns,
+            mark: self.mark,
+        }
+    }
+}
+
+/// A span that ends.
+struct Before {
+    position: Position,
+    activity: Activity,
+    object: u64,
+    since_ns: u64,
+    mark: Option<Mark>,
+}
+
+/// A lock, or what may be one, and when a thread took it.
+type Taken = ((WaitKind, u64), u64);
 
 /// The stack of a span.
 #[derive(Clone, Copy)]
@@ -122,11 +153,15 @@ pub struct History {
     /// The latest event.
     now_ns: u64,
     live: FxHashMap<u32, Live>,
+    /// Threads with kernel threads of their own, of which there are no events.
+    left_out: FxHashSet<u32>,
     /// The thread on each carrier.
     lanes: FxHashMap<Lane, u32>,
     threads: Vec<Thread>,
     totals: FxHashMap<Doing, Total>,
     wakers: FxHashMap<(WaitKind, u64), FxHashMap<Position, u64>>,
+    /// How long threads had what they had waited for, until they woke another one from it.
+    holds: FxHashMap<(WaitKind, u64), Total>,
     /// What threads have waited for, and what of it is new since the last call.
     objects: FxHashSet<(WaitKind, u64)>,
     new_objects: Vec<(WaitKind, u64)>,
@@ -143,6 +178,7 @@ pub struct Told {
     pub threads: Vec<Thread>,
     pub totals: FxHashMap<Doing, Total>,
     pub wakers: FxHashMap<(WaitKind, u64), FxHashMap<Position, u64>>,
+    pub holds: FxHashMap<(WaitKind, u64), Total>,
     pub spans: Vec<Span>,
     pub dropped_spans: u64,
 }
@@ -156,10 +192,12 @@ impl History {
             interval_ns,
             now_ns: begin_ns,
             live: FxHashMap::default(),
+            left_out: FxHashSet::default(),
             lanes: FxHashMap::default(),
             threads: Vec::new(),
             totals: FxHashMap::default(),
             wakers: FxHashMap::default(),
+            holds: FxHashMap::default(),
             objects: FxHashSet::default(),
             new_objects: Vec::new(),
             spans: Vec::new(),
@@ -186,6 +224,20 @@ impl History {
             let lane = Lane::Carrier(record.carrier);
             self.lanes.entry(lane).or_insert(record.tid);
         }
+    }
+
+    /// Leaves out a thread that has a kernel thread of its own: it is in no ring.
+    pub fn leave_out(&mut self, tid: u32) {
+        if self.left_out.insert(tid)
+            && let Some(live) = self.live.remove(&tid)
+        {
+            self.close(&live.before(), self.now_ns);
+        }
+    }
+
+    /// Returns how many threads were left out.
+    pub fn left_out(&self) -> usize {
+        self.left_out.len()
     }
 
     /// Notes the name of a thread that lives.
@@ -237,6 +289,15 @@ impl History {
     fn run(&mut self, lane: Lane, tid: u32, at_ns: u64) {
         self.lanes.insert(lane, tid);
         if tid != 0 {
+            if let Some(live) = self.live.get_mut(&tid)
+                && let Some(object) = live.waited_for.take()
+            {
+                live.taken.retain(|(taken, _)| *taken != object);
+                if live.taken.len() == TAKEN_MAX {
+                    live.taken.remove(0);
+                }
+                live.taken.push((object, at_ns));
+            }
             self.begin(tid, Activity::Running, 0, at_ns);
             if let Some(live) = self.live.get_mut(&tid) {
                 live.is_woken = false;
@@ -245,7 +306,23 @@ impl History {
         }
     }
 
+    /// Counts how long the waker has had what it waited for itself.
+    fn release(&mut self, event: &Event, at_ns: u64) {
+        let object = (event.wait, object_of(waiting(event.wait), event.arg));
+        if let Some(waker) = self.live.get_mut(&event.other)
+            && let Some(at) = waker.taken.iter().position(|(taken, _)| *taken == object)
+        {
+            let (_, since_ns) = waker.taken.swap_remove(at);
+            let ns = at_ns.saturating_sub(since_ns);
+            let hold = self.holds.entry(object).or_default();
+            hold.ns += ns;
+            hold.count += 1;
+            hold.longest_ns = hold.longest_ns.max(ns);
+        }
+    }
+
     fn wake(&mut self, event: &Event, at_ns: u64) {
+        self.release(event, at_ns);
         let waker = self.live.get(&event.other).map(|waker| waker.position);
         let Some(live) = self.live.get_mut(&event.thread) else {
             self.begin(event.thread, Activity::Runnable, 0, at_ns);
@@ -268,6 +345,7 @@ impl History {
     }
 
     fn create(&mut self, event: &Event, at_ns: u64) {
+        self.left_out.remove(&event.thread);
         self.end(event.thread, at_ns);
         self.begin(event.thread, Activity::Runnable, 0, at_ns);
         let position = |tid| self.live.get(tid).map(|live| live.position as usize);
@@ -287,7 +365,7 @@ impl History {
         };
         let thread = &mut self.threads[live.position as usize];
         thread.ended_ns = Some(at_ns - self.begin_ns);
-        self.close(&live, at_ns);
+        self.close(&live.before(), at_ns);
     }
 
     /// Begins another activity if the thread is in a certain one.
@@ -307,20 +385,23 @@ impl History {
 
     /// Ends what a thread does, and begins something else.
     fn begin(&mut self, tid: u32, activity: Activity, object: u64, at_ns: u64) {
+        if self.left_out.contains(&tid) {
+            return;
+        }
         let serial = match self.live.entry(tid) {
             Entry::Occupied(mut entry) => {
                 let live = entry.get_mut();
                 let mark = carried(live, activity, at_ns, self.interval_ns);
-                let next = Live {
-                    activity,
-                    object,
-                    since_ns: at_ns.max(live.since_ns),
-                    serial: live.serial + 1,
-                    mark,
-                    ..*live
-                };
-                let before = std::mem::replace(live, next);
-                let serial = before.serial + 1;
+                let before = live.before();
+                live.activity = activity;
+                live.object = object;
+                live.since_ns = at_ns.max(before.since_ns);
+                live.serial += 1;
+                live.mark = mark;
+                if let Activity::Waiting(kind) = activity {
+                    live.waited_for = word_of(kind, object);
+                }
+                let serial = live.serial;
                 self.close(&before, at_ns);
                 serial
             }
@@ -342,6 +423,11 @@ impl History {
                     serial: 0,
                     is_woken: false,
                     mark: None,
+                    waited_for: match activity {
+                        Activity::Waiting(kind) => word_of(kind, object),
+                        _ => None,
+                    },
+                    taken: Vec::new(),
                 });
                 0
             }
@@ -364,7 +450,7 @@ impl History {
     }
 
     /// Counts a span.
-    fn close(&mut self, live: &Live, at_ns: u64) {
+    fn close(&mut self, live: &Before, at_ns: u64) {
         let ns = at_ns.saturating_sub(live.since_ns);
         let thread = &mut self.threads[live.position as usize];
         match live.activity {
@@ -422,6 +508,11 @@ impl History {
         std::mem::take(&mut self.new_objects)
     }
 
+    /// Returns the position of a thread that lives.
+    pub fn position(&self, tid: u32) -> Option<Position> {
+        self.live.get(&tid).map(|live| live.position)
+    }
+
     /// Returns the spans that have begun since the last call, and last.
     pub fn fresh(&mut self) -> Vec<Unread> {
         let mut fresh = std::mem::take(&mut self.fresh);
@@ -468,12 +559,13 @@ impl History {
     pub fn finish(mut self, at_ns: u64) -> Told {
         let at_ns = at_ns.max(self.now_ns);
         for live in std::mem::take(&mut self.live).into_values() {
-            self.close(&live, at_ns);
+            self.close(&live.before(), at_ns);
         }
         Told {
             threads: self.threads,
             totals: self.totals,
             wakers: self.wakers,
+            holds: self.holds,
             spans: self.spans,
             dropped_spans: self.dropped_spans,
         }
@@ -500,6 +592,11 @@ fn waiting(kind: WaitKind) -> Activity {
         WaitKind::NONE | WaitKind::YIELD => Activity::Runnable,
         kind => Activity::Waiting(kind),
     }
+}
+
+/// Returns what a thread waits for if it is a word in memory, as locks are.
+fn word_of(kind: WaitKind, object: u64) -> Option<(WaitKind, u64)> {
+    (object != 0 && kind.is_address()).then_some((kind, object))
 }
 
 /// Returns what a thread waits for, if the argument says it.
@@ -655,6 +752,21 @@ mod tests {
             .collect();
         // The wait stands for an interval of 10 by chance a half; it was seen by chance a half.
         assert_eq!(spans, [(5, 20.0), (3, 12.0)]);
+    }
+
+    #[test]
+    fn a_hold_lasts_from_the_end_of_a_wait_to_the_next_waiters_wake_up() {
+        let told = told(&[
+            (0, E::SWITCH, 7, 8, W::FUTEX, 0),
+            (0, E::WAKE, 7, 8, W::FUTEX, 10),
+            (0, E::SWITCH, 8, 7, W::FUTEX, 20),
+            (0, E::SWITCH, 7, 0, W::SLEEP, 30),
+            (0, E::SWITCH, 0, 7, W::NONE, 50),
+            (0, E::WAKE, 8, 7, W::FUTEX, 60),
+            (0, E::WAKE, 8, 7, W::FUTEX, 61),
+        ]);
+        let hold = told.holds[&(W::FUTEX, 0x40)];
+        assert_eq!((hold.ns, hold.count, hold.longest_ns), (40, 1, 40));
     }
 
     #[test]

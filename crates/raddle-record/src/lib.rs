@@ -4,11 +4,13 @@
 //! | module | noun |
 //! |---|---|
 //! | [`rings`] | the rings of events in the process's memory |
+//! | [`crash`] | the file of a process that crashed, with its rings |
 //! | [`clock`] | the time of a stamp |
 //! | [`order`] | events of all rings in the order of time |
 //! | [`history`] | what each thread does, from event to event |
 //! | [`weights`] | the profile that a history and the stacks of its spans come to |
 //! | [`outputs`] | files and texts that are made of a profile |
+//! | [`conditions`] | what a trace may wait for |
 //! | [`perfetto`] | a trace for Perfetto |
 //! | [`profile`] | where threads ran and waited, with names |
 //!
@@ -16,6 +18,8 @@
 //! all that is kept has a limit.
 
 pub mod clock;
+pub mod conditions;
+pub mod crash;
 pub mod history;
 pub mod order;
 pub mod outputs;

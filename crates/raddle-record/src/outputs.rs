@@ -6,6 +6,7 @@
 //! | [`document`] | a profile's facts as JSON |
 //! | [`firefox`] | a file for the Firefox Profiler |
 //! | [`folded`] | a line for each stack, for scripts that draw flame graphs |
+//! | [`locks`] | locks that threads waited for, for a terminal |
 //! | [`html`] | a page with the profile and a viewer |
 //! | [`pprof`] | pprof's format, written and read |
 //! | [`speedscope`] | a file for speedscope |
@@ -20,6 +21,7 @@ pub mod document;
 pub mod firefox;
 pub mod folded;
 pub mod html;
+pub mod locks;
 pub mod pprof;
 pub mod speedscope;
 pub mod summary;

@@ -8,6 +8,7 @@
 //! | [`Activity`] | what the thread did with this time |
 //! | [`Thread`] | a thread, and its exact times |
 //! | [`Wait`] | an object that threads waited for, and for how long |
+//! | [`Lock`] | a lock that threads waited for, with those that held it |
 //!
 //! Times of threads and waits are exact: the process has recorded each switch. Samples say where in
 //! the code these times were spent. Those of one thread in one kind of wait have the weight of that
@@ -148,6 +149,41 @@ pub struct Wait {
     pub wakers: Vec<(u32, u64)>,
 }
 
+/// A lock that threads waited for.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Lock {
+    /// What kind of lock it is: `mutex`, `std::sync::Mutex`.
+    pub kind: String,
+    /// The address of the word that threads waited for.
+    pub address: u64,
+    /// The name of the variable, if it is a static one.
+    pub name: Option<String>,
+    pub waits: u64,
+    pub waited_ns: u64,
+    pub longest_wait_ns: u64,
+    /// The number of threads that waited.
+    pub waiters: u64,
+    /// Holds that began after a wait and ended with another thread's wake-up, and their times.
+    pub holds: u64,
+    pub held_ns: u64,
+    pub longest_hold_ns: u64,
+    /// Stacks of waiters, with the time waited there; the longest first.
+    pub waits_at: Vec<(u32, u64)>,
+    /// What holders did while others waited; the most first.
+    pub held_at: Vec<Holder>,
+}
+
+/// A thread that held a lock while others waited for it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Holder {
+    /// The position of the thread in [`Profile::threads`].
+    pub thread: u32,
+    /// The position of its stack in [`Profile::stacks`]; none while it executed.
+    pub stack: Option<u32>,
+    /// The time that others waited meanwhile, as far as samples tell.
+    pub waited_ns: u64,
+}
+
 /// What was recorded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
@@ -167,6 +203,8 @@ pub struct Profile {
     pub samples: Vec<Sample>,
     /// The longest time first.
     pub waits: Vec<Wait>,
+    /// The longest time waited first.
+    pub locks: Vec<Lock>,
     /// Events that were lost: times that contain them are too short or too long.
     pub lost_events: u64,
     /// Samples that the kernel had no room for.

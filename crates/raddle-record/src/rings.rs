@@ -30,7 +30,7 @@ pub enum Lane {
 pub enum From {
     /// With the events that the rings still have.
     Oldest,
-    /// With the next event.
+    /// With the next event; rings that are new later are read from their beginning.
     Now,
 }
 
@@ -79,6 +79,8 @@ impl Rings {
             let ring = carrier.wrapping_add(self.layout.carrier.events.into());
             self.read(memory, Lane::Carrier(id.unwrap_or(index)), ring, &mut each);
         }
+        // A ring that is new from now on is read from its beginning.
+        self.from = From::Oldest;
         true
     }
 

@@ -340,6 +340,7 @@ mod tests {
             threads: names.iter().map(thread).collect(),
             totals: totals.iter().map(total).collect(),
             wakers: FxHashMap::default(),
+            holds: FxHashMap::default(),
             spans: spans.iter().map(span).collect(),
             dropped_spans: 0,
         }

@@ -17,6 +17,7 @@
 //! | `stop` | a process that stands still for a moment |
 //! | `table` | the table of threads |
 //! | `tables` | where the tables are, if the process doesn't say it |
+//! | `carriers` | the carriers and engines |
 //! | `light` | the light threads of the explicit API |
 //! | `capture` | the stacks of all threads, each one that the thread had |
 //! | `symbols` | names, lines, inlined functions |
@@ -33,6 +34,7 @@
 //! kept has a limit.
 
 mod capture;
+mod carriers;
 pub mod corefile;
 mod elf;
 mod exports;
@@ -59,6 +61,7 @@ mod tables;
 mod unwind;
 
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture, capture_with};
+pub use carriers::{CarrierSlice, CarrierSlot, Carriers, EngineSlot, carriers};
 pub use java::{Java, JavaLock, JavaThread};
 pub use kernel::{StoppedThreads, UserRegisters};
 pub use managed::{Language, ManagedAt, ManagedFrame};
@@ -70,6 +73,6 @@ pub use registers::{ThreadRegisters, parked, read_registers};
 pub use series::{RunningSample, Series};
 pub use stop::StoppedProcess;
 pub use symbols::{Named, Symbols};
-pub use table::threads;
+pub use table::{ThreadSlot, Threads, threads};
 pub use tables::{Tables, TablesError};
 pub use unwind::{End, FRAMES_MAX, Frame};

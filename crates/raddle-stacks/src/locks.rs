@@ -32,7 +32,7 @@ use std::collections::{HashMap, HashSet};
 pub(crate) use asleep::has_handler;
 pub use asleep::{Wakers, wakers};
 pub use java::java_edges;
-pub use native::{edges, waited_for};
+pub use native::{edges, holder, waited_for};
 pub use variables::Variables;
 pub use watch::Watch;
 

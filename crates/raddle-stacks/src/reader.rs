@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use crate::capture::{Camera, Captured, Kind, Stack, Target};
+use crate::locks::holder;
 use crate::managed::ManagedFrame;
 use crate::series::RunningSample;
 use crate::table::Slot;
@@ -38,6 +39,11 @@ impl<'a> StackReader<'a> {
         let slot = self.slot(tid)?;
         let captured = self.camera.take(&slot);
         (captured.kind != Kind::Ended).then_some(captured)
+    }
+
+    /// Returns the thread that has the lock with this word; see [`holder`](crate::locks::holder).
+    pub fn holder(&self, word: u64) -> Option<u32> {
+        holder(self.camera.target.memory, word)
     }
 
     /// Returns the number of a sample's stack, which is that of this thread.

@@ -24,6 +24,44 @@ pub fn threads(target: &Target<'_>) -> Option<Vec<ThreadRecord>> {
     Some(threads)
 }
 
+/// Reads all threads again and again, without a list of them.
+pub struct Threads<'a>(Table<'a>);
+
+/// A thread in its slot, at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadSlot {
+    /// The slot's number: another thread has it once this one has ended.
+    pub number: u32,
+    /// With the CPU time that was charged, if it was ever counted.
+    pub record: ThreadRecord,
+    /// The address of the carrier that it is on or was on last, or 0.
+    pub carrier: u64,
+    /// The address of the carrier that runs it alone, or 0.
+    pub bound: u64,
+}
+
+impl<'a> Threads<'a> {
+    /// `None` if the layout makes no sense.
+    pub fn of(target: &Target<'a>) -> Option<Threads<'a>> {
+        Table::new(target).map(Threads)
+    }
+
+    /// Calls `each` with every thread that there is, by the numbers of their slots. Returns false
+    /// if the process's memory can't be read.
+    pub fn for_each(&mut self, mut each: impl FnMut(&ThreadSlot)) -> bool {
+        self.0.walk(|table, number, address, bytes| {
+            if let Some(slot) = table.parse(address, bytes) {
+                each(&ThreadSlot {
+                    number,
+                    record: slot.record,
+                    carrier: slot.carrier,
+                    bound: slot.bound,
+                });
+            }
+        })
+    }
+}
+
 /// The table.
 pub(crate) struct Table<'a> {
     memory: &'a dyn Memory,
@@ -50,6 +88,8 @@ pub(crate) struct Slot {
     pub fs: u64,
     /// The address of the carrier that it is on or was on last, or 0.
     pub carrier: u64,
+    /// The address of the carrier that runs it alone, or 0.
+    pub bound: u64,
     /// The mutex that goes with the condition variable for which it waits, or 0.
     pub wait_lock: u64,
     /// The address of its control, if it hosts light threads, or 0.
@@ -93,6 +133,7 @@ impl<'a> Table<'a> {
             offsets.group,
             offsets.name,
             offsets.host,
+            offsets.charged_ns,
         ];
         let are_inside = ends
             .iter()
@@ -115,7 +156,7 @@ impl<'a> Table<'a> {
 
     /// Calls `each` with every slot that isn't free.
     pub(crate) fn for_each(&mut self, mut each: impl FnMut(Slot)) {
-        self.walk(|table, address, slot| {
+        self.walk(|table, _, address, slot| {
             if let Some(slot) = table.parse(address, slot) {
                 each(slot);
             }
@@ -127,7 +168,7 @@ impl<'a> Table<'a> {
     pub(crate) fn for_each_id(&mut self, mut each: impl FnMut(u32, bool)) {
         let at = &self.layout.thread;
         let (tid, life) = (at.tid as usize, at.life as usize);
-        self.walk(|_, _, slot| {
+        self.walk(|_, _, _, slot| {
             let half = |at: usize| Some(u32::from_le_bytes(*slot.get(at..)?.first_chunk()?));
             if let (Some(tid), Some(life)) = (half(tid), half(life)) {
                 each(tid, life == Layout::LIFE_FREE);
@@ -135,11 +176,15 @@ impl<'a> Table<'a> {
         });
     }
 
-    /// Calls `each` with the address and the bytes of every slot that was ever used.
-    fn walk(&mut self, mut each: impl FnMut(&mut Self, u64, &[u8])) {
+    /// Calls `each` with the number, the address and the bytes of every slot that was ever used.
+    /// Returns false if the memory can't be read.
+    fn walk(&mut self, mut each: impl FnMut(&mut Self, u32, u64, &[u8])) -> bool {
         let layout = self.layout;
         let most = layout.chunk_count * layout.slots_per_chunk;
-        let used = self.memory.word(layout.used).unwrap_or(0).min(most);
+        let Some(used) = self.memory.word(layout.used) else {
+            return false;
+        };
+        let used = used.min(most);
         let slot_bytes = layout.slot_bytes as usize;
         // A piece of a chunk at a time.
         const PIECE: u64 = 64;
@@ -160,10 +205,11 @@ impl<'a> Table<'a> {
             };
             for (number, slot) in piece[..got].chunks_exact(slot_bytes).enumerate() {
                 let address = from.wrapping_add(number as u64 * layout.slot_bytes);
-                each(self, address, slot);
+                each(self, index as u32 + number as u32, address, slot);
             }
             index += count;
         }
+        true
     }
 
     /// Reads a slot again; `None` if it is free by now.
@@ -202,7 +248,8 @@ impl<'a> Table<'a> {
         };
         let tid = half(at.tid)?;
         let mut flags = ThreadFlags::default();
-        if word(at.bound)? != 0 {
+        let bound = word(at.bound)?;
+        if bound != 0 {
             flags = flags.union(ThreadFlags::BOUND);
         }
         if address == self.main {
@@ -228,6 +275,7 @@ impl<'a> Table<'a> {
             preempt: word(at.preempt)?,
             park: word(at.park)?,
             name: *slot.get(at.name as usize..)?.first_chunk()?,
+            cpu_ns: word(at.charged_ns)?,
             flags,
             group: match engine {
                 0 => half(at.group)?,
@@ -243,6 +291,7 @@ impl<'a> Table<'a> {
             save_area: word(at.save_area)?,
             fs: word(self.layout.thread_fs as u32)?,
             carrier,
+            bound,
             wait_lock: if_waiting(word(at.wait_lock)?),
             host: word(at.host)?,
         })

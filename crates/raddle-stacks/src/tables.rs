@@ -4,13 +4,12 @@
 use std::fmt;
 use std::ops::Range;
 
-use raddle_inspect::{
-    CarrierRecord, CarrierState, Header, LAYOUT_MAGIC, Layout, ThreadState, Wire,
-};
+use raddle_inspect::{CarrierRecord, Header, LAYOUT_MAGIC, Layout, ThreadState, Wire};
 
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::capture::Target;
+use crate::carriers::carriers;
 use crate::corefile::CoreFile;
 use crate::memory::Memory;
 use crate::modules::Modules;
@@ -20,8 +19,6 @@ use crate::table::Table;
 const NAME: &str = "raddle";
 /// The most bytes of data that are searched for the layout.
 const DATA_MAX: u64 = 64 << 20;
-/// The most carriers that are read.
-const CARRIERS_MAX: u32 = 1 << 12;
 
 /// Why there are no tables of the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,7 +86,11 @@ impl Tables {
         now_ns: u64,
     ) -> Result<Tables, TablesError> {
         let started_ns = memory.word(layout.started).unwrap_or(0);
-        let carriers = carriers(memory, &layout);
+        let carriers: Vec<CarrierRecord> = carriers(memory, &layout, &[])
+            .carriers
+            .iter()
+            .map(|carrier| carrier.record)
+            .collect();
         let target = Target {
             pid,
             memory,
@@ -153,43 +154,4 @@ fn find(memory: &dyn Memory, data: Vec<Range<u64>>) -> Result<Layout, TablesErro
         }
     }
     Err(other)
-}
-
-fn carriers(memory: &dyn Memory, layout: &Layout) -> Vec<CarrierRecord> {
-    let count = memory.half(layout.carrier_count).unwrap_or(0);
-    let address = |number: u32| memory.word(layout.carriers.checked_add(u64::from(number) * 8)?);
-    (0..count.min(CARRIERS_MAX))
-        .filter_map(|number| carrier(memory, layout, address(number)?))
-        .collect()
-}
-
-/// Reads a carrier; `None` for one that has ended.
-fn carrier(memory: &dyn Memory, layout: &Layout, at: u64) -> Option<CarrierRecord> {
-    let places = &layout.carrier;
-    let half = |offset: u64| memory.half(at.checked_add(offset)?);
-    let word = |offset: u32| memory.word(at.checked_add(offset.into())?);
-    let current = word(places.current)?;
-    let state = half(places.state.into())?;
-    if state == Layout::CARRIER_ENDED {
-        return None;
-    }
-    let current_tid = match current {
-        0 => 0,
-        slot => memory.half(slot.checked_add(layout.thread.tid.into())?)?,
-    };
-    Some(CarrierRecord {
-        id: half(layout.carrier_id)?,
-        kernel_tid: half(layout.carrier_kernel_tid)?,
-        state: match half(places.handed_off.into())? {
-            0 => CarrierState(state),
-            _ => CarrierState::BLOCKED,
-        },
-        current_tid,
-        switches: word(places.switches)?,
-        steal: word(places.steal)?,
-        steal_fail: word(places.steal_fail)?,
-        preempt: word(places.preempt)?,
-        park: word(places.park)?,
-        ..CarrierRecord::default()
-    })
 }

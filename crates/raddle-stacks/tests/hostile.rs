@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use raddle_inspect::{
-    CarrierOffsets, CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, NO_CARRIER, ThreadOffsets,
-    ThreadRecord,
+    CarrierOffsets, CodePlaces, EngineOffsets, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, NO_CARRIER,
+    ThreadOffsets, ThreadRecord,
 };
 use raddle_stacks::locks::{Waits, Watch, confirmed, deadlocks, edges, wakers};
 use raddle_stacks::{
@@ -81,7 +81,9 @@ fn layout(code: CodePlaces) -> Layout {
         lost_events: 0,
         host_group: 0,
         group_lights: 0,
+        blocked: 0,
         carrier: CarrierOffsets::default(),
+        engine: EngineOffsets::default(),
         code,
         thread: ThreadOffsets {
             tid,
@@ -106,6 +108,7 @@ fn layout(code: CodePlaces) -> Layout {
             engine: 120,
             group: 124,
             name: 128,
+            charged_ns: 176,
         },
     }
 }

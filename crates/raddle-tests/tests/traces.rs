@@ -2,6 +2,7 @@
 //! is refused.
 
 mod protobuf;
+mod trace_files;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,10 +10,10 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use protobuf::Message;
 use raddle_tests::{Mode, Program, RunFolder, Running, in_every_mode, raddle};
 use rustix::process::Signal;
 use serde_json::Value;
+use trace_files::read;
 
 const LIMIT: Duration = Duration::from_secs(60);
 /// Turns of each thread of `exchanges.c`.
@@ -45,57 +46,6 @@ fn succeed(arguments: &[&str]) -> Result<String> {
     let output = run(arguments)?;
     ensure!(output.status.success(), "{arguments:?}: {output:?}");
     Ok(String::from_utf8(output.stdout)?)
-}
-
-/// What a trace says of one thread.
-#[derive(Default)]
-struct Traced {
-    turns: u64,
-    wakes: u64,
-    waits: BTreeMap<String, u64>,
-}
-
-/// Reads a trace: threads by their names.
-fn read(file: &std::path::Path) -> Result<BTreeMap<String, Traced>> {
-    let bytes = std::fs::read(file)?;
-    let mut names = BTreeMap::new();
-    let mut strings = BTreeMap::new();
-    let mut threads: BTreeMap<u64, Traced> = BTreeMap::new();
-    for packet in Message(&bytes).messages(1) {
-        for thread in packet.messages(2).flat_map(|tree| tree.messages(2)) {
-            let name = thread.text(2).context("a thread's name")?;
-            names.insert(thread.number(1).context("a thread's id")?, name);
-        }
-        for name in packet.messages(12).flat_map(|data| data.messages(2)) {
-            let text = name.text(2).context("a name")?;
-            strings.insert(name.number(1).context("its number")?, text);
-        }
-        for events in packet.messages(1).flat_map(|bundle| bundle.messages(4)) {
-            for tid in events.numbers(3) {
-                threads.entry(tid).or_default().turns += 1;
-            }
-            for tid in events.numbers(8) {
-                threads.entry(tid).or_default().wakes += 1;
-            }
-        }
-        for slice in packet.messages(11) {
-            // A track's number is twice that of its thread, and one.
-            let tid = slice.number(11).context("a track")? >> 1;
-            if let Some(name) = slice.number(10) {
-                let name = strings.get(&name).context("a known name")?.clone();
-                *threads
-                    .entry(tid)
-                    .or_default()
-                    .waits
-                    .entry(name)
-                    .or_default() += 1;
-            }
-        }
-    }
-    let named = threads
-        .into_iter()
-        .filter_map(|(tid, traced)| Some((names.get(&tid)?.clone(), traced)));
-    Ok(named.collect())
 }
 
 /// Counters of the threads, by their names.

@@ -21,6 +21,7 @@
 
 mod catalog;
 mod daemons;
+pub(super) mod insight;
 mod mariadb;
 mod measure;
 mod protocol;

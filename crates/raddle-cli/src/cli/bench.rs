@@ -81,6 +81,7 @@ pub(crate) enum Group {
 #[derive(Subcommand)]
 pub(crate) enum BenchCommand {
     Servers(ServersArguments),
+    Insight(InsightArguments),
 }
 
 /// Measures real servers natively and under raddle, from their start to a steady state
@@ -143,9 +144,58 @@ pub(crate) struct ServersArguments {
     pub json: Option<PathBuf>,
 }
 
+impl ServersArguments {
+    /// Those of a run without windows.
+    pub(crate) fn of_names(servers: &[String]) -> ServersArguments {
+        ServersArguments {
+            servers: servers.to_vec(),
+            list: false,
+            rounds: 1,
+            windows: 1,
+            seconds: 1,
+            clients: Vec::new(),
+            rate: Vec::new(),
+            side_by_side: false,
+            port: None,
+            json: None,
+        }
+    }
+}
+
+/// Measures what record, trace, top and locks cost a server that they watch
+///
+/// One server runs under raddle and is loaded in windows; a tool watches it in every second window.
+/// A ratio of 0.99 is a rate of one percent less than in the windows around it.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  raddle bench insight c --clients 500 --rounds 9
+  raddle bench insight mariadb --clients 128")]
+pub(crate) struct InsightArguments {
+    /// Which servers; `raddle bench servers --list` names them
+    #[arg(value_name = "SERVER", required = true)]
+    pub servers: Vec<String>,
+
+    /// How often each tool watches
+    #[arg(long, default_value = "5", value_parser = parse_count)]
+    pub rounds: u32,
+
+    /// The length of a window
+    #[arg(long, default_value = "3", value_parser = parse_count)]
+    pub seconds: u32,
+
+    /// Numbers of clients, instead of each server's own
+    #[arg(long, value_name = "NUMBER[,NUMBER]", value_delimiter = ',', value_parser = parse_count)]
+    pub clients: Vec<u32>,
+}
+
 /// The commands that stand beside the values of an argument.
 pub(super) fn beside(argument: &str) -> &'static str {
-    if argument == "GROUP" { ", servers" } else { "" }
+    if argument == "GROUP" {
+        ", servers, insight"
+    } else {
+        ""
+    }
 }
 
 fn parse_count(text: &str) -> Result<u32, String> {

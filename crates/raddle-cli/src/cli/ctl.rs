@@ -16,7 +16,7 @@ Examples:
   raddle ctl 4242 policy fair
   raddle ctl 4242 share 1 50%
   raddle ctl 4242 share 2 none
-  raddle ctl 4242 record on")]
+  raddle ctl 4242 flight-recorder on")]
 pub(crate) struct CtlArguments {
     /// The process, started by `raddle run`
     #[arg(value_parser = parse_pid)]
@@ -56,7 +56,8 @@ pub(crate) enum Change {
         part: Allotment,
     },
     /// Keeps the latest events of each carrier, for `raddle trace --last`
-    Record {
+    #[command(alias = "record")]
+    FlightRecorder {
         /// On, until it is off again, or off
         #[arg(value_enum)]
         switch: Switch,

@@ -6,7 +6,7 @@ use crate::failure::Failure;
 
 /// Threads by id, name and state; an empty list picks all.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Filter {
+pub(crate) struct Filter {
     pub tids: Vec<u32>,
     pub names: Vec<String>,
     pub states: Vec<ThreadState>,
@@ -18,7 +18,7 @@ impl Filter {
         self.tids.is_empty() && self.names.is_empty() && self.states.is_empty()
     }
 
-    pub(super) fn picks(&self, record: &ThreadRecord) -> bool {
+    pub(crate) fn picks(&self, record: &ThreadRecord) -> bool {
         let is_name = |glob: &String| matches_glob(glob.as_bytes(), record.name_bytes());
         (self.tids.is_empty() || self.tids.contains(&record.tid))
             && (self.names.is_empty() || self.names.iter().any(is_name))

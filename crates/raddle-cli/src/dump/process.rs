@@ -137,7 +137,7 @@ impl Process {
     }
 
     /// Fails if the process has executed another program since it was found.
-    pub(super) fn check_program(&self) -> Result<(), Failure> {
+    pub(crate) fn check_program(&self) -> Result<(), Failure> {
         let pid = self.pid;
         match (&self.image, image(pid)) {
             (Some(before), Some(now)) if *before != now => Err(Failure::input(

@@ -93,8 +93,8 @@ pub(crate) struct Subject {
 }
 
 impl Subject {
-    /// Finds out where the tables of the process are; the inner error is why it can't be read, and the
-    /// cure.
+    /// Finds out where the tables of the process are; the inner error is why it can't be read, and
+    /// the cure.
     pub(crate) fn open(pid: u32) -> Result<Result<Subject, String>> {
         let location = Location::of(pid)?;
         let answer = location.answer;

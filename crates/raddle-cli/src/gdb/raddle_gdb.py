@@ -20,21 +20,21 @@ import struct
 import gdb
 from gdb.unwinder import Unwinder, register_unwinder
 
-VERSION = 4
-MAGIC = b"RADDLE\0\4"
+VERSION = 5
+MAGIC = b"RADDLE\0\5"
 WORDS = (
     "chunks chunk_count slots_per_chunk slot_bytes used main carrier_id carrier_kernel_tid "
     "ready_flags save_area_bytes started carriers carrier_count thread_fs "
-    "common_events lost_events host_group group_lights text_start text_end child_start pass_end "
-    "actions"
+    "common_events lost_events host_group group_lights blocked text_start text_end child_start "
+    "pass_end actions"
 ).split()
 OFFSETS = (
     "tid life on_cpu claim wait_kind wait_arg wait_lock since_ns deadline_ns ready_ns context "
-    "switches steal preempt park carrier bound save_area engine group name host"
+    "switches steal preempt park carrier bound save_area engine group name host charged_ns"
 ).split()
 CARRIER_OFFSETS = "current state handed_off switches steal steal_fail preempt park events".split()
-CARRIER_OFFSETS.append("reserved")
-LAYOUT = struct.Struct("<8sII%dQ%dI%dI" % (len(WORDS), len(OFFSETS), len(CARRIER_OFFSETS)))
+REST = 18  # further offsets in a carrier, and those in an engine
+LAYOUT = struct.Struct("<8sII%dQ%dI" % (len(WORDS), len(OFFSETS) + len(CARRIER_OFFSETS) + REST))
 WAITS = (
     "none futex condvar semaphore mutex sleep fd_read fd_write poll epoll signal child join yield "
     "other api unpark completion"

@@ -1,9 +1,12 @@
-//! Which stacks of waiting threads are read: as many as cost a hundredth of a CPU, by lot.
+//! Which stacks of waiting threads are read: as many as cost a hundredth of a CPU, by lot. Who asks
+//! for more samples of executing threads gets more of these in the same proportion.
 
 use std::time::{Duration, Instant};
 
-/// The part of a CPU that reading may take.
+/// The part of a CPU that reading may take at the usual frequency, and at any.
 const PART: f64 = 0.01;
+const PART_MOST: f64 = 0.2;
+const USUAL_HZ: f64 = 99.0;
 /// What may be spent at once: the first look at the threads of a process, and bursts.
 const BURST: Duration = Duration::from_millis(40);
 /// What the first stack is expected to cost.
@@ -11,6 +14,7 @@ const FIRST_COST: f64 = 20e-6;
 
 /// See the module.
 pub(super) struct Chooser {
+    part: f64,
     /// Seconds that may be spent.
     left: f64,
     filled: Instant,
@@ -20,8 +24,10 @@ pub(super) struct Chooser {
 }
 
 impl Chooser {
-    pub(super) fn new(seed: u64) -> Chooser {
+    pub(super) fn new(seed: u64, frequency: u32) -> Chooser {
+        let times = (f64::from(frequency) / USUAL_HZ).max(1.0);
         Chooser {
+            part: (PART * times).min(PART_MOST),
             left: BURST.as_secs_f64(),
             filled: Instant::now(),
             cost: FIRST_COST,
@@ -34,7 +40,7 @@ impl Chooser {
         let now = Instant::now();
         let passed = now.duration_since(self.filled).as_secs_f64();
         self.filled = now;
-        self.left = (self.left + passed * PART).min(BURST.as_secs_f64());
+        self.left = (self.left + passed * self.part).min(BURST.as_secs_f64());
         let affordable = (self.left / self.cost).max(0.0);
         (affordable / count.max(1) as f64).min(1.0)
     }
@@ -67,7 +73,7 @@ mod tests {
 
     #[test]
     fn lots_are_fair() {
-        let mut chooser = Chooser::new(7);
+        let mut chooser = Chooser::new(7, 99);
         let drawn = (0..10_000).filter(|_| chooser.draws(0.3)).count();
         assert!((2_800..3_200).contains(&drawn), "{drawn}");
         assert!(!chooser.draws(0.0) && chooser.draws(1.0));
@@ -75,7 +81,7 @@ mod tests {
 
     #[test]
     fn what_is_spent_lowers_the_chance() {
-        let mut chooser = Chooser::new(7);
+        let mut chooser = Chooser::new(7, 99);
         assert_eq!(chooser.chance(10), 1.0);
         assert!(chooser.chance(1_000_000) < 0.01);
         chooser.spent(BURST);

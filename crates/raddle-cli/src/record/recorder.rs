@@ -19,7 +19,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use raddle_inspect::{ThreadState, WaitKind};
+use raddle_inspect::{ThreadFlags, ThreadRecord, ThreadState, WaitKind};
 use raddle_record::clock::Moment;
 use raddle_record::history::{History, Position, StackNumber, Unread};
 use raddle_record::profile::{Activity, Interner};
@@ -46,6 +46,8 @@ const MAPPINGS: Duration = Duration::from_secs(2);
 const ON_CPU_MAX: usize = 1 << 21;
 /// The most objects of which names are looked for.
 const OBJECTS_MAX: usize = 1 << 13;
+/// The most looks at holders of locks that are kept.
+const HOLDERS_MAX: usize = 1 << 20;
 /// The most descriptors that are waited for.
 const DESCRIPTORS_MAX: usize = 1 << 8;
 
@@ -58,6 +60,8 @@ pub(super) struct Recorder {
     pub series: Series,
     pub history: History,
     pub on_cpu: Vec<OnCpu>,
+    /// Threads that held what others waited for when these were looked at.
+    pub holders: Vec<Holding>,
     pub interner: Interner,
     /// The stacks of the readers, by epochs.
     pub epochs: Vec<Epoch>,
@@ -74,6 +78,16 @@ pub(super) struct Recorder {
     named: Instant,
     naming: Duration,
     pub remarks: Vec<String>,
+}
+
+/// A thread that held a lock when a waiter's stack was read.
+pub(super) struct Holding {
+    pub lock: (WaitKind, u64),
+    pub thread: Position,
+    /// None while it executes.
+    pub stack: Option<StackNumber>,
+    /// The number of such waits for which this one stands.
+    pub stands_for: f64,
 }
 
 /// The stacks that a reader has read.
@@ -103,7 +117,7 @@ impl Recorder {
         let mut history = History::new(begin.boot_ns, interval.as_nanos() as u64);
         for record in recording.threads() {
             history.was_there(&record);
-            history.name(record.tid, record.name_bytes());
+            note(&mut history, &record);
         }
         let now = Instant::now();
         Ok(Recorder {
@@ -114,11 +128,12 @@ impl Recorder {
             series: Series::new(pid, interval.as_nanos() as u64),
             history,
             on_cpu: Vec::new(),
+            holders: Vec::new(),
             interner: Interner::default(),
             epochs: Vec::new(),
             names: HashMap::new(),
             unnamed: Vec::new(),
-            chooser: Chooser::new(begin.stamp),
+            chooser: Chooser::new(begin.stamp, frequency),
             interval,
             begin,
             pending: VecDeque::new(),
@@ -303,12 +318,35 @@ impl Recorder {
     fn read_wait(&mut self, reader: &mut StackReader<'_>, unread: Unread, chance: f64) {
         let begun = Instant::now();
         let captured = reader.read(unread.tid);
+        if let Activity::Waiting(kind @ (WaitKind::FUTEX | WaitKind::MUTEX)) = unread.activity {
+            self.read_holder(reader, (kind, unread.object), chance);
+        }
         self.chooser.spent(begun.elapsed());
         let epoch = self.epochs.len() as u32;
         let number = captured.filter(|it| is_still(it, &unread));
         if let Some(number) = number.and_then(|it| it.stack) {
             let stack = StackNumber { epoch, number };
             self.history.mark(&unread, stack, chance);
+        }
+    }
+
+    /// Reads what the holder of a lock does.
+    fn read_holder(&mut self, reader: &mut StackReader<'_>, lock: (WaitKind, u64), chance: f64) {
+        let Some(tid) = reader.holder(lock.1) else {
+            return;
+        };
+        let Some(thread) = self.history.position(tid) else {
+            return;
+        };
+        let epoch = self.epochs.len() as u32;
+        let stack = reader.read(tid).and_then(|captured| captured.stack);
+        if self.holders.len() < HOLDERS_MAX {
+            self.holders.push(Holding {
+                lock,
+                thread,
+                stack: stack.map(|number| StackNumber { epoch, number }),
+                stands_for: 1.0 / chance,
+            });
         }
     }
 
@@ -345,11 +383,19 @@ impl Recorder {
         }
         let begun = Instant::now();
         for record in self.recording.threads() {
-            self.history.name(record.tid, record.name_bytes());
+            note(&mut self.history, &record);
         }
         self.named = Instant::now();
         self.naming = begun.elapsed();
     }
+}
+
+/// Notes what a thread's record says of it.
+fn note(history: &mut History, record: &ThreadRecord) {
+    if record.flags.contains(ThreadFlags::BOUND) {
+        history.leave_out(record.tid);
+    }
+    history.name(record.tid, record.name_bytes());
 }
 
 /// Returns true if a thread was still in the span when it was read.

@@ -10,6 +10,9 @@ use raddle_record::history::{StackNumber, Told};
 use raddle_record::profile::{Activity, Profile, Wait};
 use raddle_record::weights::{Made, samples};
 
+use raddle_stacks::locks::ObjectKind;
+
+use super::locks;
 use super::recorder::{Epoch, Recorder};
 
 /// The most objects that are told.
@@ -21,6 +24,7 @@ pub(super) fn profile(mut recorder: Recorder) -> Profile {
     let end = Moment::now();
     let lost_events = recorder.lost_events();
     let duration_ns = end.boot_ns.saturating_sub(recorder.begin.boot_ns);
+    let left_out = recorder.history.left_out();
     let told = recorder.history.finish(end.boot_ns);
     let made = Made {
         begin_ns: recorder.begin.boot_ns,
@@ -32,6 +36,7 @@ pub(super) fn profile(mut recorder: Recorder) -> Profile {
         let epoch = epochs.get(it.epoch as usize)?;
         epoch.stacks.get(it.number as usize).copied()
     };
+    let kinds = kinds(&told, &epochs);
     let mut interner = recorder.interner;
     let samples = samples(&told, &recorder.on_cpu, &made, &resolve, &mut interner);
     let mut remarks = recorder.remarks;
@@ -39,6 +44,12 @@ pub(super) fn profile(mut recorder: Recorder) -> Profile {
         remarks.push(format!(
             "what threads execute was not sampled, because the kernel permits no perf events \
              ({refusal})"
+        ));
+    }
+    if left_out != 0 {
+        remarks.push(format!(
+            "{left_out} bound threads are left out, which have kernel threads of their own: perf \
+             shows them"
         ));
     }
     if told.dropped_spans != 0 {
@@ -52,7 +63,8 @@ pub(super) fn profile(mut recorder: Recorder) -> Profile {
         began_unix_ns: now_ns.saturating_sub(duration_ns),
         duration_ns,
         interval_ns: made.interval_ns,
-        waits: waits(&told, &epochs, &recorder.names),
+        waits: waits(&told, &kinds, &recorder.names),
+        locks: locks::locks(&told, &kinds, &recorder.names, &recorder.holders, &resolve),
         functions: interner.functions,
         stacks: interner.stacks,
         threads: told.threads,
@@ -63,10 +75,13 @@ pub(super) fn profile(mut recorder: Recorder) -> Profile {
     }
 }
 
-type Object = (WaitKind, u64);
+/// What threads wait for.
+pub(super) type Object = (WaitKind, u64);
+/// The kinds of objects.
+pub(super) type Kinds<'e> = HashMap<Object, &'e ObjectKind>;
 
 /// Returns what threads waited for, the longest time first.
-fn waits(told: &Told, epochs: &[Epoch], names: &HashMap<Object, String>) -> Vec<Wait> {
+fn waits(told: &Told, kinds: &Kinds<'_>, names: &HashMap<Object, String>) -> Vec<Wait> {
     let mut waits: HashMap<Object, Wait> = HashMap::new();
     for (doing, total) in &told.totals {
         let Activity::Waiting(kind) = doing.activity else {
@@ -88,7 +103,6 @@ fn waits(told: &Told, epochs: &[Epoch], names: &HashMap<Object, String>) -> Vec<
         wait.longest_ns = wait.longest_ns.max(total.longest_ns);
         wait.threads += 1;
     }
-    let kinds = kinds(told, epochs);
     let mut waits: Vec<Wait> = waits.into_values().collect();
     waits.sort_by_key(|wait| (Reverse(wait.total_ns), wait.object));
     waits.truncate(WAITS_MAX);
@@ -103,7 +117,7 @@ fn waits(told: &Told, epochs: &[Epoch], names: &HashMap<Object, String>) -> Vec<
             wait.wakers.truncate(WAKERS_MAX);
         }
         let words = [
-            kinds.get(&wait.object).copied(),
+            kinds.get(&object).map(|kind| kind.word()),
             names.get(&object).map(|it| &**it),
         ];
         let words: Vec<_> = words.into_iter().flatten().collect();
@@ -113,16 +127,22 @@ fn waits(told: &Told, epochs: &[Epoch], names: &HashMap<Object, String>) -> Vec<
 }
 
 /// Returns the kinds of objects that threads waited for on a futex, as their stacks tell.
-fn kinds<'e>(told: &Told, epochs: &'e [Epoch]) -> HashMap<u64, &'e str> {
+fn kinds<'e>(told: &Told, epochs: &'e [Epoch]) -> Kinds<'e> {
+    const MUTEX: &ObjectKind = &ObjectKind::Mutex;
     let mut kinds = HashMap::new();
     for span in &told.spans {
-        if span.doing.activity != Activity::Waiting(WaitKind::FUTEX) {
-            continue;
-        }
-        let epoch = epochs.get(span.stack.epoch as usize);
-        let kind = epoch.and_then(|epoch| epoch.waits.get(span.stack.number as usize));
-        if let Some(Some(kind)) = kind {
-            kinds.entry(span.doing.object).or_insert(kind.word());
+        let object = span.doing.object;
+        let kind = match span.doing.activity {
+            Activity::Waiting(WaitKind::MUTEX) => Some((WaitKind::MUTEX, MUTEX)),
+            Activity::Waiting(WaitKind::FUTEX) => {
+                let epoch = epochs.get(span.stack.epoch as usize);
+                let kind = epoch.and_then(|epoch| epoch.waits.get(span.stack.number as usize));
+                kind.and_then(|kind| Some((WaitKind::FUTEX, kind.as_ref()?)))
+            }
+            _ => None,
+        };
+        if let Some((wait, kind)) = kind {
+            kinds.entry((wait, object)).or_insert(kind);
         }
     }
     kinds

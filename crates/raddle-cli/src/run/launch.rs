@@ -10,8 +10,8 @@ use std::ptr;
 use super::{inherit, program};
 use crate::cli::{
     CARRIERS_VARIABLE, CHAOS_VARIABLE, CPUS_VARIABLE, EXCLUDE_SEPARATOR, EXCLUDE_VARIABLE,
-    EXTRA_CARRIERS_VARIABLE, MAX_RUNNABLE_VARIABLE, MAX_THREADS_VARIABLE, POLICY_VARIABLE,
-    QUANTUM_VARIABLE, RunArguments, SHARE_VARIABLE, VERBOSE_VARIABLE,
+    EXTRA_CARRIERS_VARIABLE, FLIGHT_RECORDER_VARIABLE, MAX_RUNNABLE_VARIABLE, MAX_THREADS_VARIABLE,
+    POLICY_VARIABLE, QUANTUM_VARIABLE, RunArguments, SHARE_VARIABLE, VERBOSE_VARIABLE,
 };
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 use crate::run::policy::Policy;
@@ -62,6 +62,13 @@ pub(super) fn environment(
     }
     if arguments.verbose {
         set(&mut environment, VERBOSE_VARIABLE, Some("1".into()));
+    }
+    if let Some(folder) = &arguments.flight_recorder {
+        set(
+            &mut environment,
+            FLIGHT_RECORDER_VARIABLE,
+            Some(folder.clone()),
+        );
     }
     if let Some(policy) = &arguments.policy {
         set(

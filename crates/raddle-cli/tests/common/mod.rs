@@ -101,6 +101,7 @@ pub(crate) fn raddle(arguments: &[&str]) -> Command {
         "RADDLE_QUANTUM_US",
         "RADDLE_MAX_THREADS",
         "RADDLE_MAX_RUNNABLE",
+        "RADDLE_FLIGHT_RECORDER",
         "RADDLE_VERBOSE",
         "RADDLE_EXCLUDE",
     ] {

@@ -1,7 +1,9 @@
 //! Where a tool finds the threads and their stacks in this process's memory.
 
+use crate::state::accounting::CpuTime;
 use crate::state::carrier::Carrier;
 use crate::state::delays::READY_FLAGS;
+use crate::state::engine::Engine;
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
 use core::cell::UnsafeCell;
@@ -11,7 +13,7 @@ use raddle_interface::{GroupControl, HostControl};
 use raddle_sched::Task;
 use raddle_sched::policies::{Node, Terms};
 
-pub(super) fn layout() -> Layout {
+pub(crate) fn layout() -> Layout {
     let table = PROCESS.threads.places();
     let (code, save_area_bytes) = (PROCESS.hooks().code_places)();
     Layout {
@@ -34,11 +36,14 @@ pub(super) fn layout() -> Layout {
         thread_fs: offset_of!(Thread, fs) as u64,
         common_events: (&raw const PROCESS.recorder.common).addr() as u64,
         lost_events: (&raw const PROCESS.recorder.lost).addr() as u64,
+        event_moments: (&raw const PROCESS.recorder.moments).addr() as u64,
         host_group: offset_of!(HostControl, group) as u64,
         group_lights: offset_of!(GroupControl, lights) as u64,
+        blocked: (&raw const PROCESS.blocking.total).addr() as u64,
         code,
         thread: OFFSETS,
         carrier: Carrier::OFFSETS,
+        engine: Engine::OFFSETS,
     }
 }
 
@@ -74,8 +79,10 @@ static raddle_layout: Anchor = Anchor(UnsafeCell::new(Layout {
     thread_fs: 0,
     common_events: 0,
     lost_events: 0,
+    event_moments: 0,
     host_group: 0,
     group_lights: 0,
+    blocked: 0,
     code: CodePlaces {
         text_start: 0,
         text_end: 0,
@@ -85,6 +92,7 @@ static raddle_layout: Anchor = Anchor(UnsafeCell::new(Layout {
     },
     thread: OFFSETS,
     carrier: Carrier::OFFSETS,
+    engine: Engine::OFFSETS,
 }));
 
 /// Fills the anchor.
@@ -122,4 +130,5 @@ const OFFSETS: ThreadOffsets = ThreadOffsets {
         + Terms::GROUP) as u32,
     name: offset_of!(Thread, name) as u32,
     host: offset_of!(Thread, host) as u32,
+    charged_ns: (offset_of!(Thread, cpu) + CpuTime::CHARGED) as u32,
 };

@@ -2,7 +2,9 @@
 //!
 //! A switch takes less time than reading a clock, so nothing is counted until a program asks for
 //! the CPU time of any of its threads. From then on every switch reads the clock and charges the
-//! *slice*, the time since the last switch, to the thread that is leaving.
+//! *slice*, the time since the last switch, to the thread that is leaving. A tool asks for some
+//! seconds, and again while it looks: counting ends with the last tool, unless the program or the
+//! policy needs it.
 //!
 //! In a short slice the kernel hardly preempts the carrier: it is charged as it is. At the end of a
 //! long one the carrier's own CPU clock is read, and the thread is charged what the kernel has
@@ -17,6 +19,7 @@ use crate::state::clock;
 use crate::state::events;
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_sched::version::Version;
 use raddle_sys::abi::Timespec;
@@ -29,6 +32,12 @@ const LONG_NS: u64 = 50_000;
 pub static ON: AtomicU32 = AtomicU32::new(0);
 /// In [`ON`]: CPU time is counted.
 const CPU_TIME: u32 = 1;
+/// Until when CPU time is counted; [`FOR_EVER`] once the program or a policy has asked. Only grows.
+///
+/// SeqCst, as are the changes of [`ON`]: sysmon ends the counting and then looks here again, a
+/// caller writes here and then looks at [`ON`]. One of them sees the other.
+static COUNTS_UNTIL_NS: AtomicU64 = AtomicU64::new(0);
+const FOR_EVER: u64 = u64::MAX;
 /// In [`ON`]: events are recorded ([`crate::state::events`]).
 pub(crate) const EVENTS: u32 = 2;
 
@@ -44,6 +53,11 @@ pub struct Slices {
 }
 
 impl Slices {
+    /// Offsets of the three words.
+    pub(crate) const STARTED: usize = offset_of!(Slices, started_ns);
+    pub(crate) const READ: usize = offset_of!(Slices, read_ns);
+    pub(crate) const CHARGED: usize = offset_of!(Slices, charged_ns);
+
     /// For a carrier with a new kernel thread.
     pub(crate) fn reset(&self) {
         let Self {
@@ -125,6 +139,9 @@ pub struct CpuTime {
 }
 
 impl CpuTime {
+    /// Offset of the time charged so far.
+    pub(crate) const CHARGED: usize = offset_of!(CpuTime, charged_ns);
+
     /// For a new thread; the main thread starts with what the process has used.
     pub fn reset(&self, used_ns: u64) {
         self.charged_ns.store(used_ns, Ordering::Relaxed);
@@ -205,21 +222,60 @@ fn charge(carrier: &Carrier, now_ns: u64, long_ns: u64, next_ns: u64) {
     });
 }
 
-/// Starts counting.
+/// Counts from now on, for the program or a policy.
 pub(crate) fn switch_on() {
-    if ON.fetch_or(CPU_TIME, Ordering::SeqCst) & CPU_TIME != 0 {
+    if COUNTS_UNTIL_NS.load(Ordering::SeqCst) != FOR_EVER {
+        COUNTS_UNTIL_NS.store(FOR_EVER, Ordering::SeqCst);
+    }
+    begin();
+}
+
+/// Counts for `seconds` more, for a tool. For sysmon.
+pub(crate) fn count_for(seconds: u32) {
+    let until_ns = clock::now_ns().saturating_add(u64::from(seconds) * 1_000_000_000);
+    COUNTS_UNTIL_NS.fetch_max(until_ns, Ordering::SeqCst);
+    begin();
+}
+
+/// Ends the counting if its time is over. For sysmon, at any look: while nothing runs, nothing is
+/// counted.
+pub(crate) fn look(now_ns: u64) {
+    if is_on() && COUNTS_UNTIL_NS.load(Ordering::Relaxed) <= now_ns {
+        ON.fetch_and(!CPU_TIME, Ordering::SeqCst);
+        if COUNTS_UNTIL_NS.load(Ordering::SeqCst) > now_ns {
+            begin();
+        }
+    }
+}
+
+/// Starts counting, unless time is counted already.
+///
+/// What is left in the slices of an earlier counting would be charged at the next switch, so it is
+/// replaced before a carrier can see that time is counted. A carrier that gets a thread meanwhile
+/// has no slice; the second pass begins one.
+fn begin() {
+    if is_on() {
         return;
     }
     let now_ns = clock::now_ns();
     for carrier in PROCESS.all_carriers() {
         let kernel_tid = carrier.kernel_tid.load(Ordering::Acquire);
+        let read_ns = kernel_cpu_ns(kernel_tid).filter(|_| kernel_tid != 0);
+        let has_thread = carrier.thread_or_none().is_some();
         let slices = &carrier.slices;
-        if let Some(read_ns) = kernel_cpu_ns(kernel_tid).filter(|_| kernel_tid != 0) {
-            slices.read_ns.store(read_ns, Ordering::Relaxed);
-        }
-        if carrier.thread_or_none().is_some() {
-            slices.started_ns.store(now_ns, Ordering::Relaxed);
-        }
+        slices
+            .read_ns
+            .store(read_ns.unwrap_or(0), Ordering::Relaxed);
+        slices.charged_ns.store(0, Ordering::Relaxed);
+        let started_ns = if has_thread { now_ns } else { 0 };
+        slices.started_ns.store(started_ns, Ordering::Relaxed);
+    }
+    if ON.fetch_or(CPU_TIME, Ordering::SeqCst) & CPU_TIME != 0 {
+        return;
+    }
+    let has_none = |it: &&Carrier| it.slices.started_ns() == 0 && it.thread_or_none().is_some();
+    for carrier in PROCESS.all_carriers().filter(has_none) {
+        carrier.slices.started_ns.store(now_ns, Ordering::Relaxed);
     }
 }
 
@@ -272,6 +328,9 @@ fn running_ns(carrier: &Carrier, thread: &Thread, now_ns: u64) -> u64 {
 pub(crate) fn in_child(carrier: &Carrier, thread: &Thread) {
     if ON.load(Ordering::Relaxed) != 0 {
         ON.store(0, Ordering::Relaxed);
+    }
+    if COUNTS_UNTIL_NS.load(Ordering::Relaxed) != 0 {
+        COUNTS_UNTIL_NS.store(0, Ordering::Relaxed);
     }
     thread.cpu.reset(0);
     carrier.slices.reset();

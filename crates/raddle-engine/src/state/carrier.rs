@@ -6,6 +6,7 @@
 //! on its own behalf.
 
 use crate::state::accounting::Slices;
+use crate::state::delays::Counts;
 use crate::state::engine::Engine;
 use crate::state::parts::quantum_timer::QuantumTimer;
 use crate::state::parts::timing::Timing;
@@ -247,7 +248,7 @@ pub struct Carrier {
     pub queue: RunQueue,
     /// Signals that arrived here and that aren't routed yet.
     pub arrivals: Arrivals<SigInfo, ARRIVALS>,
-    pub(crate) delays: crate::state::delays::Counts,
+    pub(crate) delays: Counts,
     /// See [`crate::state::events`].
     pub(crate) events: EventRing,
 }
@@ -267,7 +268,16 @@ impl Carrier {
         preempt: offset_of!(Carrier, preempt) as u32,
         park: offset_of!(Carrier, park) as u32,
         events: offset_of!(Carrier, events) as u32,
-        reserved: 0,
+        engine: offset_of!(Carrier, engine) as u32,
+        bound: offset_of!(Carrier, bound) as u32,
+        queue_head: (offset_of!(Carrier, queue) + RunQueue::HEAD) as u32,
+        queue_tail: (offset_of!(Carrier, queue) + RunQueue::TAIL) as u32,
+        queue_slot: (offset_of!(Carrier, queue) + RunQueue::SLOT) as u32,
+        slice_started_ns: (offset_of!(Carrier, slices) + Slices::STARTED) as u32,
+        slice_read_ns: (offset_of!(Carrier, slices) + Slices::READ) as u32,
+        slice_charged_ns: (offset_of!(Carrier, slices) + Slices::CHARGED) as u32,
+        wake_ups: (offset_of!(Carrier, delays) + Counts::WAKE_UPS) as u32,
+        delays: (offset_of!(Carrier, delays) + Counts::DELAYS) as u32,
     };
 
     /// Returns the running carrier.

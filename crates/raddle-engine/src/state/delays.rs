@@ -38,6 +38,11 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
+    /// Offset of the histogram of wake-ups.
+    pub(crate) const WAKE_UPS: usize = core::mem::offset_of!(Counts, wake_ups);
+    /// Offset of the histogram of all delays.
+    pub(crate) const DELAYS: usize = core::mem::offset_of!(Counts, delays);
+
     /// In the child of a fork: forgets the parent's.
     pub(crate) fn reset(&self) {
         let Self {

@@ -24,7 +24,9 @@ use crate::os::cpus;
 use crate::state::carrier::{Carrier, Source};
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
+use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, Ordering};
+use raddle_inspect::EngineOffsets;
 use raddle_sched::Injector;
 use raddle_sched::count::CarrierCount;
 use raddle_sched::idle::IdleSet;
@@ -75,7 +77,19 @@ pub struct Engine {
 
 impl Engine {
     /// Bytes of what the child of a fork writes to.
-    pub(crate) const WORDS_SIZE: usize = core::mem::offset_of!(Self, queue);
+    pub(crate) const WORDS_SIZE: usize = offset_of!(Self, queue);
+
+    /// For readers of the process's memory.
+    pub(crate) const OFFSETS: EngineOffsets = EngineOffsets {
+        number: offset_of!(Self, number) as u32,
+        wanted: offset_of!(Self, wanted) as u32,
+        extra: offset_of!(Self, extra) as u32,
+        policy: offset_of!(Self, kind) as u32,
+        quota: offset_of!(Self, quota) as u32,
+        queue_len: (offset_of!(Self, queue) + Injector::LEN) as u32,
+        ahead_len: (offset_of!(Self, ahead) + AheadQueue::LEN) as u32,
+        spares: (offset_of!(Self, spares) + IdleSet::BITS) as u32,
+    };
 
     pub(crate) const fn new() -> Self {
         Self {

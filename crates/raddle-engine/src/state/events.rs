@@ -30,6 +30,7 @@ use core::sync::atomic::Ordering;
 use raddle_inspect::{Event, EventKind};
 use raddle_sched::event_ring::Slot;
 use raddle_sched::{EventRing, TaskRef};
+use raddle_sys::abi::Timespec;
 use raddle_sys::{mem, nr, sys};
 
 /// The least and the most events that a ring keeps.
@@ -53,6 +54,9 @@ pub(crate) fn record(seconds: u32, capacity: u32) {
         let kept = kept.next_power_of_two();
         recorder.capacity.store(kept, Ordering::Release);
     }
+    if recorder.moments[0].load(Ordering::Relaxed) == 0 {
+        note_moment(0);
+    }
     let more_ns = u64::from(seconds) * 1_000_000_000;
     let until_ns = match seconds {
         u32::MAX => u64::MAX,
@@ -66,12 +70,41 @@ pub(crate) fn record(seconds: u32, capacity: u32) {
     accounting::ON.fetch_or(accounting::EVENTS, Ordering::SeqCst);
 }
 
+/// Records from the start of the engine on, if that is a setting. Before sysmon exists.
+pub(crate) fn begin() {
+    if PROCESS.recorder.is_flight_recorder.load(Ordering::Relaxed) != 0 {
+        record(u32::MAX, 0);
+    }
+}
+
 /// Ends the recording if its time is over. For sysmon, at any look: while nothing runs, there are
 /// no events.
 pub(crate) fn look(now_ns: u64) {
-    if is_on() && PROCESS.recorder.until_ns.load(Ordering::Relaxed) <= now_ns {
-        stop();
+    if !is_on() {
+        return;
     }
+    let recorder = &PROCESS.recorder;
+    if recorder.until_ns.load(Ordering::Relaxed) <= now_ns {
+        stop();
+    } else if recorder.moment_due_ns.load(Ordering::Relaxed) <= now_ns {
+        let due_ns = now_ns + MOMENTS_NS;
+        recorder.moment_due_ns.store(due_ns, Ordering::Relaxed);
+        note_moment(2);
+    }
+}
+
+/// How long the later of the two moments stays the same.
+const MOMENTS_NS: u64 = 1_000_000_000;
+
+/// Notes the counter and CLOCK_BOOTTIME at `at` and behind it in `Recorder::moments`.
+pub(crate) fn note_moment(at: usize) {
+    const BOOTTIME: u32 = nr::CLOCK_BOOTTIME;
+    let mut time = Timespec::default();
+    // SAFETY: the kernel fills a live structure.
+    unsafe { sys!(nr::__NR_clock_gettime, BOOTTIME, &raw mut time) };
+    let moments = &PROCESS.recorder.moments;
+    moments[at].store(raddle_arch::timestamp(), Ordering::Relaxed);
+    moments[at + 1].store(time.to_ns().unwrap_or(0), Ordering::Relaxed);
 }
 
 fn stop() {
@@ -211,6 +244,11 @@ pub(crate) fn in_child() {
     recorder.capacity.store(0, Ordering::Relaxed);
     recorder.until_ns.store(0, Ordering::Relaxed);
     recorder.lost.store(0, Ordering::Relaxed);
+    for moment in &recorder.moments {
+        moment.store(0, Ordering::Relaxed);
+    }
+    recorder.moment_due_ns.store(0, Ordering::Relaxed);
+    recorder.crashed.store(0, Ordering::Relaxed);
     recorder.common.forget();
     PROCESS
         .all_carriers()

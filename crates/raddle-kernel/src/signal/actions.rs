@@ -6,6 +6,7 @@ use crate::signal::{children, entry};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;
+use raddle_engine::inspect::crash;
 use raddle_sched::SpinLock;
 use raddle_sys::abi::SigAction;
 use raddle_sys::{nr, sys};
@@ -199,11 +200,24 @@ pub fn is_ours(signal: u32) -> bool {
 fn has_our_handler(signal: u32, action: &SigAction) -> bool {
     const CONT: u64 = bit(18); // what discards stops
     let ours = match action.handler {
-        DEFAULT => WATCHED.load(Ordering::Relaxed) | HEARD.load(Ordering::SeqCst) | FAULTS | CONT,
+        DEFAULT => {
+            let watched = WATCHED.load(Ordering::Relaxed) | HEARD.load(Ordering::SeqCst);
+            watched | FAULTS | CONT | crashes()
+        }
         IGNORE => BLOCKED.load(Ordering::Relaxed) & !LOOKED_AT | FAULTS,
         _ => u64::MAX,
     };
     (ours | OWN) & bit(signal) != 0
+}
+
+/// Further signals with a core dump that are handled so that the flight recorder's events get into
+/// a file before: SIGQUIT, SIGILL, SIGABRT, SIGFPE.
+fn crashes() -> u64 {
+    if crash::is_set() {
+        bit(3) | bit(4) | bit(6) | bit(8)
+    } else {
+        0
+    }
 }
 
 /// The runtime's own signals.

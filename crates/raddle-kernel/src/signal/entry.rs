@@ -21,7 +21,7 @@ use core::sync::atomic::Ordering;
 use raddle_arch::{resume_after_fault, resume_interrupted_call};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;
-use raddle_engine::inspect::CodePlaces;
+use raddle_engine::inspect::{CodePlaces, crash};
 use raddle_engine::{Carrier, PROCESS, page_rings, plugins, quantum_timer};
 use raddle_sys::abi::{SigInfo, UContext};
 use raddle_sys::{change_signal_mask, nr, sys};
@@ -80,6 +80,7 @@ fn die(carrier: &Carrier, signal: u32) {
     // SAFETY: the handlers of faults are fit for any thread. A robust list may lead anywhere.
     unsafe { change_signal_mask(nr::SIG_UNBLOCK, actions::FAULTS) };
     robust::process_ends();
+    crash::write(signal);
     actions::surrender(signal);
     if matches!(signal, 5 | 31) {
         let pid = PROCESS.pid.load(Ordering::Relaxed);

@@ -23,6 +23,7 @@ use crate::signal::calls::{from_ourselves, set_mask};
 use crate::signal::{routing, stops};
 use crate::words::robust;
 use core::sync::atomic::{AtomicU32, Ordering};
+use raddle_engine::inspect::crash;
 use raddle_engine::thread::Life;
 use raddle_engine::{Carrier, PROCESS, Thread, clock};
 use raddle_sys::{change_signal_mask, nr, sys};
@@ -59,6 +60,9 @@ pub fn end(signal: u32) {
     let own = Carrier::current().kernel_tid.load(Ordering::Relaxed);
     ENDING.fetch_add(1, Ordering::SeqCst);
     robust::process_ends();
+    if bit(signal) & DUMPS_CORE != 0 {
+        crash::write(signal);
+    }
     actions::surrender(signal);
     // SAFETY: signals this very kernel thread, which may block the signal while it looks at others.
     unsafe {
@@ -67,6 +71,7 @@ pub fn end(signal: u32) {
     }
     hide_mask();
     actions::take_back(signal);
+    crash::lives_on();
     ENDING.fetch_sub(1, Ordering::SeqCst);
 }
 

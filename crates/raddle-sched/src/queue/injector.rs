@@ -21,6 +21,9 @@ pub struct Injector {
 }
 
 impl Injector {
+    /// Offset of the word with the number of tasks.
+    pub const LEN: usize = core::mem::offset_of!(Injector, len);
+
     /// An empty queue.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new() -> Self {

@@ -43,6 +43,13 @@ pub struct RunQueue {
 }
 
 impl RunQueue {
+    /// Offset of the number of the next entry to take.
+    pub const HEAD: usize = core::mem::offset_of!(RunQueue, head);
+    /// Offset of the number of the next entry to fill.
+    pub const TAIL: usize = core::mem::offset_of!(RunQueue, tail);
+    /// Offset of the word that is not 0 while the LIFO slot is filled.
+    pub const SLOT: usize = core::mem::offset_of!(RunQueue, lifo);
+
     /// An empty queue.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new() -> Self {

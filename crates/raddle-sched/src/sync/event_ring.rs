@@ -80,6 +80,17 @@ impl EventRing {
         self.slots.store(slots, Ordering::Release);
     }
 
+    /// Returns the address of its memory, and how many bytes of it were ever written to.
+    pub fn used(&self) -> (usize, usize) {
+        let slots = self.slots.load(Ordering::Acquire);
+        if slots.is_null() {
+            return (0, 0);
+        }
+        let capacity = self.mask.load(Ordering::Relaxed) + 1;
+        let used = self.written.load(Ordering::Acquire).min(capacity);
+        (slots.addr(), used as usize * size_of::<Slot>())
+    }
+
     /// Returns true if the ring has memory.
     pub fn is_open(&self) -> bool {
         !self.slots.load(Ordering::Relaxed).is_null()

@@ -39,6 +39,9 @@ pub struct IdleSet {
 }
 
 impl IdleSet {
+    /// Offset of the words with a bit for each carrier.
+    pub const BITS: usize = core::mem::offset_of!(IdleSet, words);
+
     /// An empty set: no carrier sleeps.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new() -> Self {

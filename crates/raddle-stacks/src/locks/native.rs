@@ -14,6 +14,7 @@ use super::layouts::{Barrier, Mutex, Protocol, ReadWriteLock, TID_MASK, inheriti
 use super::pipes::Pipes;
 use super::{Edge, Object, ObjectKind, Owner, mentions};
 use crate::capture::{Captured, Stack, Stacks, Target};
+use crate::memory::Memory;
 use crate::symbols::Symbols;
 use crate::table::Table;
 
@@ -79,6 +80,18 @@ pub fn waited_for(
         Waiter::ParkingReadWriteLock => ObjectKind::ParkingReadWriteLock,
         Waiter::ParkingLot => ObjectKind::ParkingLot,
     })
+}
+
+/// Returns the thread that has the lock with this word, for which others wait; `None` if it doesn't
+/// say, or is none. Any word may look like a lock: the thread must be known to be one.
+pub fn holder(memory: &dyn Memory, word: u64) -> Option<u32> {
+    if let Some(mutex) = Mutex::read(memory, word) {
+        return Some(mutex.owner);
+    }
+    let lock = [false, true].map(|writes| ReadWriteLock::read(memory, word, writes));
+    let writers = lock.into_iter().flatten().map(|lock| lock.writer);
+    let mut writers = writers.filter(|&writer| writer != 0);
+    writers.next().or_else(|| inheriting_owner(memory, word))
 }
 
 /// The threads that may own something.

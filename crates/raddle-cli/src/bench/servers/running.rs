@@ -100,6 +100,10 @@ impl Running {
         last_lines(&String::from_utf8_lossy(&bytes))
     }
 
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// CPU time of all its processes.
     pub(super) fn cpu_time(&self) -> Duration {
         tree::cpu_time(Pid::from_child(&self.child))

@@ -1,6 +1,6 @@
 //! What [`crate::state::events`] keeps.
 
-use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use raddle_sched::{EventRing, SpinLock};
 
 /// See [`crate::state::events`].
@@ -13,6 +13,18 @@ pub(crate) struct Recorder {
     pub(crate) lost: AtomicU64,
     /// The ring of kernel threads that are no carriers.
     pub(crate) common: EventRing,
+    /// The counter and CLOCK_BOOTTIME when recording began, and later: `Layout::event_moments`.
+    /// Written by sysmon.
+    pub(crate) moments: [AtomicU64; 4],
+    /// When the later moment is due (CLOCK_MONOTONIC). Used by sysmon.
+    pub(crate) moment_due_ns: AtomicU64,
+    /// 1 if events are recorded from the start of the engine. Set at start-up.
+    pub(crate) is_flight_recorder: AtomicU32,
+    /// The folder for the file of a crash, a string that lives for ever; null for none. Set at
+    /// start-up.
+    pub(crate) folder: AtomicPtr<u8>,
+    /// 1 once a crash has been written, or is being written.
+    pub(crate) crashed: AtomicU32,
     /// Held by the one that writes to `common`.
     pub(crate) writer: SpinLock<()>,
 }
@@ -24,6 +36,11 @@ impl Recorder {
             capacity: AtomicU64::new(0),
             lost: AtomicU64::new(0),
             common: EventRing::new(),
+            moments: [const { AtomicU64::new(0) }; 4],
+            moment_due_ns: AtomicU64::new(0),
+            is_flight_recorder: AtomicU32::new(0),
+            folder: AtomicPtr::new(core::ptr::null_mut()),
+            crashed: AtomicU32::new(0),
             writer: SpinLock::new(()),
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{Comparison, FunctionChange, FunctionComparison, Measure, Pair, Side};
-use crate::outputs::columns::{Rows, WIDTH, cut, time};
+use crate::outputs::columns::{Rows, WIDTH, count, cut, time};
 
 /// The lines of each table.
 const ROWS: usize = 10;
@@ -59,17 +59,21 @@ fn off_cpu(function: &FunctionComparison) -> &FunctionChange {
 fn side(title: &str, side: &Side, out: &mut String) {
     let lost = match (side.lost_events, side.lost_samples) {
         (0, 0) => String::new(),
-        (events, samples) => format!(", {events} events and {samples} samples lost"),
+        (events, samples) => format!(
+            "; lost: {}, {}",
+            count(events, "event"),
+            count(samples, "sample")
+        ),
     };
     let line = format!(
-        "{title}: {} for {}, {} threads{lost}",
+        "{title}: {} for {}, {}{lost}",
         if side.command.is_empty() {
             "recorded"
         } else {
             &side.command
         },
         time(side.duration_ns.into()),
-        side.threads,
+        count(side.threads as u64, "thread"),
     );
     let _ = writeln!(out, "{}", cut(&line, WIDTH));
     for remark in &side.remarks {
@@ -102,7 +106,7 @@ impl Show {
     }
 }
 
-/// The functions whose own time changed most in one direction.
+/// The functions with the largest change of their own time in one direction.
 fn table(
     comparison: &Comparison,
     show: &Show,

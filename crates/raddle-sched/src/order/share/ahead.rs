@@ -19,6 +19,9 @@ pub struct AheadQueue {
 }
 
 impl AheadQueue {
+    /// Offset of the word with the number of tasks.
+    pub const LEN: usize = core::mem::offset_of!(AheadQueue, len);
+
     /// An empty queue.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new() -> Self {

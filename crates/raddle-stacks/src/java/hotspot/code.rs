@@ -236,11 +236,12 @@ impl Scopes<'_> {
             let mut numbers = Numbers::new(&bytes[..got], self.offsets.excludes_zero);
             let next = numbers.next()?;
             let method = numbers.next()?.checked_sub(1)?;
-            let byte = numbers.next()?.checked_sub(1);
+            // At 0 a synchronized method enters its monitor, before its first byte.
+            let byte = numbers.next()?.saturating_sub(1);
             let method = metadata.checked_add(u64::from(method) * 8)?;
             found.push(Position {
                 method: self.memory.word(method)?,
-                byte,
+                byte: Some(byte),
             });
             // A caller's scope was written before.
             if next >= scope {

@@ -169,6 +169,7 @@ impl<'a> Builder<'a> {
             threads: self.threads,
             samples: self.samples,
             waits: parts.waits.iter().map(wait).collect(),
+            locks: Vec::new(),
             lost_events: recording.lost_events,
             lost_samples: recording.lost_samples,
             remarks: recording.remarks,

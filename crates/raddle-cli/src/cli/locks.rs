@@ -1,0 +1,39 @@
+//! The flags of `raddle locks`.
+
+use clap::Args;
+
+use super::{parse_interval, parse_pid};
+
+/// Shows the locks that threads wait for: for how long, where, and what their holders do meanwhile
+///
+/// Times and counts are exact: the process records each wait. A lock that no thread waits for costs
+/// nothing and is not shown.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  raddle locks 4242
+  raddle locks -d 30 --json 4242
+
+A hold is the time from the end of a thread's wait for a lock to its wake-up of the next one. Where
+a kind of lock notes no owner (Rust's, parking_lot's, Java's), holders are not shown.
+
+Exit status: 0; 2 if nothing was recorded.")]
+pub(crate) struct LocksArguments {
+    /// The process, started by `raddle run`
+    #[arg(value_parser = parse_pid)]
+    pub pid: u32,
+
+    /// Ends after so many seconds, with ctrl-C, or with the process
+    #[arg(
+        short,
+        long,
+        value_name = "SECONDS",
+        default_value = "5",
+        value_parser = parse_interval
+    )]
+    pub duration: f64,
+
+    /// Prints a JSON document
+    #[arg(long)]
+    pub json: bool,
+}

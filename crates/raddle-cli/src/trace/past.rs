@@ -1,0 +1,125 @@
+//! `raddle trace --from FILE`: the events of a process that has ended, in a core file or in the
+//! file that its flight recorder has left.
+
+use std::io::BufWriter;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use raddle_inspect::{Event, Layout};
+use raddle_record::clock::{Clock, Moment};
+use raddle_record::crash::CrashFile;
+use raddle_record::order::Order;
+use raddle_record::rings::{From, Lane, Rings};
+use raddle_stacks::{Memory, Target, threads};
+
+use super::tracer::Tracer;
+use super::{nothing_recorded, say_what_is_there};
+use crate::cli::TraceArguments;
+use crate::dump::from_core::{Opened, truncated};
+use crate::failure::{Failure, say};
+use crate::output::Output;
+
+/// What a file has of a process.
+struct Past {
+    pid: u32,
+    layout: Layout,
+    memory: Box<dyn Memory>,
+    names: Vec<(u32, String)>,
+    /// What the file lacks, in words.
+    missing: Option<String>,
+}
+
+pub(super) fn show(arguments: &TraceArguments, path: &Path) -> Result<ExitCode> {
+    let past = open(path)?;
+    let shown = path.display();
+    let events = read(&past);
+    let words: [u64; 4] = std::array::from_fn(|at| {
+        let place = past.layout.event_moments.wrapping_add(at as u64 * 8);
+        past.memory.word(place).unwrap_or(0)
+    });
+    let Some(&(_, last)) = events.last() else {
+        return Err(nothing_recorded(past.pid).into());
+    };
+    let clock = Clock::of_the_past(words, Moment::now()).ok_or_else(|| {
+        Failure::input(
+            format!("{shown} doesn't say the time of its events"),
+            "use the machine on which the process ran",
+        )
+    })?;
+    let end_ns = clock.boot_ns(last.stamp);
+    let last_ns = arguments.last.map(|seconds| (seconds * 1e9) as u64);
+    let begin_ns = last_ns.map_or(0, |last_ns| end_ns.saturating_sub(last_ns));
+    let times = events
+        .iter()
+        .map(|(lane, event)| (*lane, event, clock.boot_ns(event.stamp)));
+    let mut times = times.filter(|&(.., at_ns)| at_ns >= begin_ns).peekable();
+    let start_ns = times.peek().map_or(end_ns, |&(.., at_ns)| at_ns);
+    let output = Output::create(&arguments.output, arguments.force)?;
+    let failed = |error| output.failed(&error);
+    let file = BufWriter::new(output.file());
+    let mut tracer = Tracer::new(file, past.pid, Vec::new(), start_ns).map_err(failed)?;
+    tracer.name_all(past.names);
+    for (lane, event, at_ns) in times {
+        tracer.take(lane, event, at_ns);
+    }
+    let counts = tracer.finish(end_ns).map_err(failed)?;
+    output.keep()?;
+    say_what_is_there(past.pid, &counts, end_ns - start_ns, &arguments.output);
+    if let Some(missing) = past.missing {
+        say(&format!(
+            "{shown} is too short, {missing} are missing: what it has is shown"
+        ));
+        return Ok(ExitCode::from(1));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn open(path: &Path) -> Result<Past, Failure> {
+    let unreadable = |why: &dyn std::fmt::Display| {
+        let what = format!("{} can't be used, because {why}", path.display());
+        Failure::input(what, "give a core file, or the file of a flight recorder")
+    };
+    if CrashFile::is_one(path).map_err(|error| unreadable(&error))? {
+        let file = CrashFile::open(path).map_err(|error| unreadable(&error))?;
+        return Ok(Past {
+            pid: file.header.pid,
+            layout: file.layout,
+            names: file.names.clone(),
+            memory: Box::new(file),
+            missing: None,
+        });
+    }
+    let opened = Opened::open(path)?;
+    let target = Target {
+        pid: opened.core.pid(),
+        memory: &opened.core,
+        layout: &opened.tables.layout,
+        carriers: &opened.tables.carriers,
+        modules: &opened.modules,
+        started_ns: opened.tables.header.started_ns,
+        stopped: None,
+    };
+    let names = threads(&target).unwrap_or_default();
+    let names = names.iter().map(|thread| {
+        let name = String::from_utf8_lossy(thread.name_bytes());
+        (thread.tid, name.into_owned())
+    });
+    Ok(Past {
+        pid: opened.core.pid(),
+        layout: opened.tables.layout,
+        names: names.collect(),
+        missing: truncated(&opened.core),
+        memory: Box::new(opened.core),
+    })
+}
+
+/// Returns the events in the order of time.
+fn read(past: &Past) -> Vec<(Lane, Event)> {
+    let mut order = Order::default();
+    let mut rings = Rings::new(past.layout, From::Oldest);
+    rings.poll(&*past.memory, |lane, event| order.add(lane, event));
+    let mut events = Vec::new();
+    order.tell(u64::MAX, |lane, event| events.push((lane, event)));
+    events
+}

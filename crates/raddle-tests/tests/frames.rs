@@ -1,0 +1,215 @@
+//! `raddle dump` of a Java program with known chains of methods: the dump has exactly these, in
+//! every way in which the virtual machine executes code.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use anyhow::{Context, Result, bail, ensure};
+use raddle_tests::{Mode, Program, Running, jdks, or_skip, raddle, say};
+use serde_json::Value;
+
+const MODE: Mode = Mode::Raddle { carriers: 2 };
+const PATIENCE: Duration = Duration::from_secs(120);
+/// How many threads the program has.
+const THREADS: usize = 18;
+
+/// A method and the line where it is, `NAME:LINE`; -1 without a line, -2 for a native method.
+type Chain = Vec<String>;
+/// The chains of threads, by their names.
+type Chains = BTreeMap<String, Chain>;
+
+/// Programs see what the virtual machine hides from them otherwise, and thread dumps have: classes
+/// that it makes, and methods that are marked so.
+const SHOWN: [&str; 2] = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+ShowHiddenFrames"];
+
+/// The chains that the comments of the program name.
+fn written() -> Result<Chains> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/Frames.java");
+    let mut numbered: BTreeMap<String, BTreeMap<u32, String>> = BTreeMap::new();
+    for (index, line) in fs::read_to_string(source)?.lines().enumerate() {
+        let Some((_, mark)) = line.split_once("// at: ") else {
+            continue;
+        };
+        let [thread, number, method] = mark.split(' ').collect::<Vec<_>>()[..] else {
+            bail!("line {}: {line}", index + 1);
+        };
+        let chain = numbered.entry(thread.to_owned()).or_default();
+        let before = chain.insert(number.parse()?, format!("{method}:{}", index + 1));
+        ensure!(before.is_none(), "{thread} {number} twice");
+    }
+    let chain = |(thread, chain): (String, BTreeMap<u32, String>)| {
+        let whole = chain.keys().copied().eq(1..=chain.len() as u32);
+        ensure!(whole, "the chain of {thread} has a gap");
+        Ok((thread, chain.into_values().collect()))
+    };
+    numbered.into_iter().map(chain).collect()
+}
+
+/// The chains that the virtual machine has said.
+fn said(text: &str) -> Chains {
+    let mut chains = Chains::new();
+    let mut thread = String::new();
+    for line in text.lines() {
+        if let Some(name) = line.strip_prefix("stack ") {
+            name.clone_into(&mut thread);
+            chains.insert(thread.clone(), Chain::new());
+        } else if let Some(chain) = chains.get_mut(&thread) {
+            chain.extend((line != "ready").then(|| line.to_owned()));
+        }
+    }
+    chains
+}
+
+fn list<'a>(value: &'a Value, field: &str) -> Result<&'a [Value]> {
+    let list = value[field].as_array();
+    Ok(list.with_context(|| format!("no list {field}"))?)
+}
+
+/// The chains that a dump has of these threads. No stack has a guessed frame.
+fn read(running: &Running, names: &Chains, arguments: &[&str]) -> Result<Chains> {
+    let mut command = Command::new(raddle()?);
+    command.arg("dump").arg(running.pid().to_string());
+    let output = command
+        .args(["--json", "--stacks"])
+        .args(arguments)
+        .output()?;
+    ensure!(output.status.success(), "{output:?}");
+    let document: Value = serde_json::from_slice(&output.stdout)?;
+    let mut chains = Chains::new();
+    for thread in list(&document, "threads")? {
+        let name = thread["name"].as_str().unwrap_or("");
+        if !names.contains_key(name) {
+            continue;
+        }
+        let number = thread["stack"].as_u64().context("no stack")?;
+        let stack = &list(&document, "stacks")?[number as usize];
+        ensure!(
+            stack["guessed"] == 0,
+            "{name} has guessed frames: {stack:#}"
+        );
+        ensure!(
+            list(stack, "managed")?.is_empty(),
+            "{name}: not placed: {stack:#}"
+        );
+        let mut chain = Chain::new();
+        for frame in list(stack, "frames")? {
+            for managed in list(frame, "managed")? {
+                chain.push(method(managed));
+            }
+        }
+        let before = chains.insert(name.to_owned(), chain);
+        ensure!(before.is_none(), "two threads {name}");
+    }
+    Ok(chains)
+}
+
+fn method(managed: &Value) -> String {
+    let name = managed["name"].as_str().unwrap_or("?");
+    let name = name.rsplit("//").next().unwrap_or(name);
+    let line = match (managed["line"].as_i64(), managed["file"].as_str()) {
+        (Some(line), _) => line,
+        (None, Some("Native Method")) => -2,
+        _ => -1,
+    };
+    format!("{name}:{line}")
+}
+
+/// Compares the chain of each thread with what the virtual machine says, and its part that is
+/// the program's own with what is written.
+fn compare(found: &Chains, said: &Chains, written: &Chains) -> Result<usize> {
+    let mut all = 0;
+    for (thread, said) in said {
+        let found = found
+            .get(thread)
+            .with_context(|| format!("no thread {thread}"))?;
+        ensure!(found == said, "{thread}: {found:#?} and not {said:#?}");
+        all += found.len();
+        let Some(written) = written.get(thread) else {
+            continue;
+        };
+        // Without the threads' common begin and end, and classes that the virtual machine makes.
+        let is_own = |method: &&String| {
+            let others = ["Frames.lambda$start$", "Frames.forEver:", "Frames$$"];
+            method.starts_with("Frames") && !others.iter().any(|it| method.starts_with(it))
+        };
+        let own: Vec<_> = found.iter().filter(is_own).collect();
+        let is_it = |(own, written): (&&String, &String)| match written.split_once("$:") {
+            // The compiler numbers lambdas.
+            Some((start, line)) => own.starts_with(start) && own.ends_with(&format!(":{line}")),
+            None => *own == written,
+        };
+        let same = own.iter().zip(written).filter(|(own, it)| is_it((own, it)));
+        let is_whole = same.count() == written.len() && own.len() == written.len();
+        ensure!(is_whole, "{thread}: {own:#?} and not {written:#?}");
+    }
+    Ok(all)
+}
+
+fn check(line: &[OsString], written: &Chains) -> Result<usize> {
+    let running = Running::start(MODE, MODE.command(line)?, None)?;
+    let started = Instant::now();
+    while !running.stdout_so_far().ends_with("\nready\n") {
+        ensure!(
+            started.elapsed() < PATIENCE,
+            "never ready: {} {}",
+            running.stdout_so_far(),
+            running.stderr_so_far()
+        );
+        thread::sleep(Duration::from_millis(10));
+    }
+    let said = said(&running.stdout_so_far());
+    ensure!(said.len() == THREADS, "{} threads", said.len());
+    let count = compare(&read(&running, &said, &["--no-attach"])?, &said, written)?;
+    compare(&read(&running, &said, &[])?, &said, written)?;
+    Ok(count)
+}
+
+/// Runs the program on each JDK with each of these sets of switches.
+fn with_switches(test: &str, sets: &[&[&str]]) {
+    let programs = || -> Result<_> {
+        let program = Program::build("Frames.java")?;
+        let versions = jdks()?.into_iter().map(|jdk| jdk.version);
+        Ok((program.variants.into_iter().zip(versions), written()?))
+    };
+    let Some((variants, written)) = or_skip(test, programs()) else {
+        return;
+    };
+    for (variant, version) in variants {
+        for switches in sets {
+            let mut line = variant.command.clone();
+            line.splice(1..1, SHOWN.iter().chain(*switches).map(OsString::from));
+            let outcome = check(&line, &written);
+            let outcome = outcome.with_context(|| format!("java {version} {switches:?}"));
+            if let Some(count) = or_skip(test, outcome) {
+                say(&format!("java {version} {switches:?}: {count} frames"));
+            }
+        }
+    }
+}
+
+#[test]
+fn chains_of_methods_are_exact_as_the_virtual_machine_chooses() {
+    let test = "frames::chains_of_methods_are_exact_as_the_virtual_machine_chooses";
+    with_switches(test, &[&[]]);
+}
+
+#[test]
+fn chains_of_interpreted_methods_are_exact() {
+    with_switches(
+        "frames::chains_of_interpreted_methods_are_exact",
+        &[&["-Xint"]],
+    );
+}
+
+#[test]
+fn chains_of_methods_of_either_compiler_are_exact() {
+    let test = "frames::chains_of_methods_of_either_compiler_are_exact";
+    with_switches(
+        test,
+        &[&["-XX:TieredStopAtLevel=1"], &["-XX:-TieredCompilation"]],
+    );
+}
