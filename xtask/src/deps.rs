@@ -114,6 +114,11 @@ const DEPENDENCIES: &[Dependency] = &[
     ),
     programs("strace", &["strace"], "lane real: other tools, strace"),
     programs("linux-perf", &["perf"], "lane real: other tools, perf"),
+    programs(
+        "chromium-headless-shell",
+        &["chromium-headless-shell"],
+        "lane real: pages in a browser",
+    ),
     programs("mariadb-server", &["mariadbd"], "lane real: MariaDB"),
     programs("sysbench", &["sysbench"], "lane real: MariaDB"),
     programs("wrk", &["wrk"], "lane real: the HTTP server under load"),

@@ -8,6 +8,7 @@ mod dump;
 mod gdb;
 mod locks;
 mod record;
+mod report;
 mod top;
 mod trace;
 
@@ -31,6 +32,7 @@ pub(crate) use dump::StackArguments;
 pub(crate) use gdb::GdbArguments;
 pub(crate) use locks::LocksArguments;
 pub(crate) use record::RecordArguments;
+pub(crate) use report::ReportArguments;
 pub(crate) use top::{SortKey, TopArguments};
 pub(crate) use trace::TraceArguments;
 
@@ -74,6 +76,7 @@ pub(crate) enum Command {
     Core(CoreArguments),
     Gdb(GdbArguments),
     Record(RecordArguments),
+    Report(ReportArguments),
     Locks(LocksArguments),
     Trace(TraceArguments),
     Ctl(CtlArguments),

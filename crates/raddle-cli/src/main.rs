@@ -16,6 +16,7 @@ mod output;
 mod pages;
 mod record;
 mod recording;
+mod report;
 mod run;
 mod stack;
 mod table;
@@ -48,6 +49,7 @@ fn execute() -> ExitCode {
         Command::Gdb(arguments) => gdb::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Locks(arguments) => record::locks_command::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
         Command::Ctl(arguments) => dump::control(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
