@@ -7,6 +7,7 @@ mod ctl;
 mod dump;
 mod gdb;
 mod locks;
+mod metrics;
 mod record;
 mod top;
 mod trace;
@@ -30,6 +31,7 @@ pub(crate) use ctl::{Allotment, Change, CtlArguments, Switch};
 pub(crate) use dump::StackArguments;
 pub(crate) use gdb::GdbArguments;
 pub(crate) use locks::LocksArguments;
+pub(crate) use metrics::MetricsArguments;
 pub(crate) use record::RecordArguments;
 pub(crate) use top::{SortKey, TopArguments};
 pub(crate) use trace::TraceArguments;
@@ -76,6 +78,7 @@ pub(crate) enum Command {
     Record(RecordArguments),
     Locks(LocksArguments),
     Trace(TraceArguments),
+    Metrics(MetricsArguments),
     Ctl(CtlArguments),
     Bench(BenchArguments),
     Completions(CompletionsArguments),

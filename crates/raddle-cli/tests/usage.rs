@@ -6,7 +6,7 @@ use common::{Folder, raddle, refuses, succeeds, text};
 use std::process::Stdio;
 
 const COMMANDS: &str = "name one of run, doctor, dump, top, core, gdb, record, locks, trace, \
-                        ctl, bench, completions, man";
+                        metrics, ctl, bench, completions, man";
 
 #[test]
 fn no_command_and_an_unknown_one_are_refused() {
