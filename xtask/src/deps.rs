@@ -59,6 +59,14 @@ const PY_SPY: Wheel = Wheel {
     name: "py-spy",
 };
 
+/// A parser of metrics: a package without a program.
+const PROMETHEUS: Wheel = Wheel {
+    wanted: "prometheus-client==0.26.0",
+    folder: "prometheus-client",
+    program: "prometheus_client/__init__.py",
+    name: "prometheus-client",
+};
+
 const fn programs(
     package: &'static str,
     names: &'static [&'static str],
@@ -105,6 +113,11 @@ const DEPENDENCIES: &[Dependency] = &[
         package: "py-spy",
         present: Presence::Wheel(&PY_SPY),
         without: "lane real: other tools of Python",
+    },
+    Dependency {
+        package: "prometheus-client",
+        present: Presence::Wheel(&PROMETHEUS),
+        without: "lane real: metrics in a parser of Prometheus",
     },
     programs("nodejs", &["node"], "lane real: JavaScript"),
     programs(

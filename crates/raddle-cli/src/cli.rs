@@ -7,6 +7,7 @@ mod ctl;
 mod dump;
 mod gdb;
 mod locks;
+mod metrics;
 mod record;
 mod report;
 mod top;
@@ -31,6 +32,7 @@ pub(crate) use ctl::{Allotment, Change, CtlArguments, Switch};
 pub(crate) use dump::StackArguments;
 pub(crate) use gdb::GdbArguments;
 pub(crate) use locks::LocksArguments;
+pub(crate) use metrics::MetricsArguments;
 pub(crate) use record::RecordArguments;
 pub(crate) use report::ReportArguments;
 pub(crate) use top::{SortKey, TopArguments};
@@ -79,6 +81,7 @@ pub(crate) enum Command {
     Report(ReportArguments),
     Locks(LocksArguments),
     Trace(TraceArguments),
+    Metrics(MetricsArguments),
     Ctl(CtlArguments),
     Bench(BenchArguments),
     Completions(CompletionsArguments),

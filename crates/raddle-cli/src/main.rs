@@ -12,6 +12,7 @@ mod dump;
 mod failure;
 mod gdb;
 mod machine;
+mod metrics;
 mod output;
 mod pages;
 mod record;
@@ -51,6 +52,7 @@ fn execute() -> ExitCode {
         Command::Locks(arguments) => record::locks_command::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
+        Command::Metrics(arguments) => metrics::run(&arguments),
         Command::Ctl(arguments) => dump::control(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Completions(arguments) => pages::completions(&arguments),

@@ -5,8 +5,8 @@ mod common;
 use common::{Folder, raddle, refuses, succeeds, text};
 use std::process::Stdio;
 
-const COMMANDS: &str = "name one of run, doctor, dump, top, core, gdb, record, locks, report, trace, \
-                        ctl, bench, completions, man";
+const COMMANDS: &str = "name one of run, doctor, dump, top, core, gdb, record, report, locks, trace, \
+                        metrics, ctl, bench, completions, man";
 
 #[test]
 fn no_command_and_an_unknown_one_are_refused() {
