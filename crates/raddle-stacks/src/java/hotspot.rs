@@ -22,6 +22,7 @@
 
 mod code;
 mod compressed;
+mod flags;
 mod methods;
 mod offsets;
 mod structs;
@@ -31,6 +32,8 @@ mod tests;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
+
+pub(crate) use flags::flag;
 
 use code::{Blob, CodeHeaps, Position, Scopes};
 use methods::Methods;
