@@ -11,8 +11,8 @@ use anyhow::{Context, Result, bail, ensure};
 use raddle_tests::{Mode, Program, Running, or_skip, raddle};
 
 const MODE: Mode = Mode::Raddle { carriers: 2 };
-/// Two seconds for a socket, two for a place in its queue, ten for the answer; a shared machine gets
-/// more.
+/// Two seconds for a socket, two for a place in its queue, ten for the answer; a shared machine
+/// gets more.
 const LIMIT: Duration = Duration::from_secs(40);
 /// The most address space of the tool, in KiB.
 const MEMORY_MAX: &str = "2500000";

@@ -12,8 +12,8 @@ const FLAGS_MAX: u64 = 1 << 13;
 /// The most bytes that describe one.
 const FLAG_BYTES_MAX: u64 = 1 << 8;
 
-/// Returns a switch that is on or off; `None` if the virtual machine has none of this name, or isn't
-/// understood.
+/// Returns a switch that is on or off; `None` if the virtual machine has none of this name, or
+/// isn't understood.
 pub(crate) fn flag(memory: &dyn Memory, modules: &Modules, wanted: &str) -> Option<bool> {
     let mut modules = modules.modules.iter();
     let library = modules.find(|module| module.name() == "libjvm.so")?;
