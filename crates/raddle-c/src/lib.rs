@@ -25,4 +25,5 @@ mod pool;
 mod runtime;
 mod submit;
 mod thread;
+mod trace;
 mod work;

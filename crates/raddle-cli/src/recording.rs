@@ -14,7 +14,7 @@ use raddle_inspect::{Event, Layout, Request, RequestKind, ThreadRecord};
 use raddle_record::clock::{Clock, Moment};
 use raddle_record::order::Order;
 use raddle_record::rings::{From, Lane, Rings};
-use raddle_stacks::{Modules, ProcessMemory, Target, threads};
+use raddle_stacks::{Memory, Modules, ProcessMemory, Target, threads};
 
 use crate::dump::connect;
 use crate::dump::locate::Location;
@@ -23,8 +23,14 @@ use crate::failure::{Failure, say};
 
 /// For how many seconds more the process records after a request.
 const LASTS_S: u64 = 5;
+/// How many events of each carrier the process keeps: a tenth of a second of them, if two threads
+/// do nothing but wake each other.
+const EVENTS: u64 = 1 << 19;
 /// After how long it is asked again.
 const RENEW: Duration = Duration::from_secs(1);
+
+/// How often the rings are read at the end, while the process writes to them.
+const ROUNDS_MAX: usize = 1 << 10;
 
 /// See the module.
 pub(crate) struct Recording {
@@ -55,6 +61,12 @@ impl Recording {
     /// Has the process record from now on.
     pub(crate) fn start(pid: u32) -> Result<Recording> {
         Self::open(pid, &Request::new(RequestKind::RECORD, LASTS_S), From::Now)
+    }
+
+    /// As [`Recording::start`]; the process keeps many events, for a tool that needs each of them.
+    pub(crate) fn start_dense(pid: u32) -> Result<Recording> {
+        let request = Request::new(RequestKind::RECORD, LASTS_S | EVENTS << 32);
+        Self::open(pid, &request, From::Now)
     }
 
     /// Reads what the process has recorded already.
@@ -121,7 +133,28 @@ impl Recording {
 
     /// Calls `each` with the events since the last call, in the order of time; after the last call
     /// `all`, else up to the time of the call before. Returns false if the process has ended.
-    pub(crate) fn poll(&mut self, all: bool, mut each: impl FnMut(&Timed)) -> Result<bool> {
+    pub(crate) fn poll(
+        &mut self,
+        all: bool,
+        mut each: impl FnMut(&Timed, &dyn Memory),
+    ) -> Result<bool> {
+        let end = Moment::now().stamp;
+        for _ in 0..ROUNDS_MAX {
+            let (goes_on, is_whole) = self.poll_once(all.then_some(end), &mut each);
+            if !all || !goes_on || is_whole {
+                return Ok(goes_on);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads so many events of each ring at most. Returns whether the process goes on, and whether
+    /// all events up to `end` were told, if that is given.
+    fn poll_once(
+        &mut self,
+        end: Option<u64>,
+        each: &mut impl FnMut(&Timed, &dyn Memory),
+    ) -> (bool, bool) {
         let now = Moment::now();
         let order = &mut self.order;
         let is_read = self
@@ -129,17 +162,24 @@ impl Recording {
             .poll(&self.memory, |lane, event| order.add(lane, event));
         self.clock.go_on_to(Moment::now());
         let goes_on = is_read && self.asker.as_ref().is_none_or(Asker::is_answered);
-        let up_to = if all || !goes_on { u64::MAX } else { now.stamp };
-        let clock = self.clock;
-        self.told_ns = clock.boot_ns(now.stamp);
+        let read_to = self.rings.read_to();
+        let is_whole = read_to.is_none_or(|read_to| end.is_some_and(|end| end <= read_to));
+        let up_to = match read_to {
+            Some(read_to) => read_to.min(now.stamp),
+            None if end.is_some() || !goes_on => u64::MAX,
+            None => now.stamp,
+        };
+        let (clock, memory) = (self.clock, &self.memory);
+        self.told_ns = clock.boot_ns(up_to.min(now.stamp));
         order.tell(up_to, |lane, event| {
-            each(&Timed {
+            let timed = Timed {
                 boot_ns: clock.boot_ns(event.stamp),
                 lane,
                 event,
-            });
+            };
+            each(&timed, memory);
         });
-        Ok(goes_on)
+        (goes_on, is_whole)
     }
 
     /// Returns the time up to which all events were told, by CLOCK_BOOTTIME.

@@ -25,6 +25,8 @@ use tracer::Tracer;
 
 /// How often the rings are read, unless they fill up.
 const POLL: Duration = Duration::from_millis(10);
+/// Bytes that are written to the file at a time.
+const BUFFER: usize = 1 << 20;
 /// How often names of new threads are read at most.
 const NAMES: Duration = Duration::from_millis(100);
 /// For how many seconds before a condition was met events are written, without `--last`.
@@ -50,9 +52,9 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<ExitCode> {
 /// Writes what comes.
 fn follow(arguments: &TraceArguments, pid: u32) -> Result<ExitCode> {
     let output = Output::create(&arguments.output, arguments.force)?;
-    let mut recording = Recording::start(pid)?;
+    let mut recording = Recording::start_dense(pid)?;
     let begin_ns = Moment::now().boot_ns;
-    let file = BufWriter::new(output.file());
+    let file = BufWriter::with_capacity(BUFFER, output.file());
     let mut tracer =
         Tracer::new(file, pid, command(pid), begin_ns).map_err(|error| output.failed(&error))?;
     tracer.name_all(recording.names());
@@ -85,8 +87,8 @@ fn write_all<W: io::Write>(
     let mut rounds = Rounds::new(arguments.duration)?;
     loop {
         let is_last = rounds.next(recording);
-        let goes_on = recording.poll(is_last, |timed| {
-            tracer.take(timed.lane, &timed.event, timed.boot_ns);
+        let goes_on = recording.poll(is_last, |timed, memory| {
+            tracer.take(memory, timed.lane, &timed.event, timed.boot_ns);
         })?;
         if is_last || !goes_on || tracer.has_failed() {
             return Ok(());
@@ -100,14 +102,13 @@ fn write_all<W: io::Write>(
 /// Waits until a limit is exceeded, and writes what came before.
 fn wait(arguments: &TraceArguments, pid: u32, limits: Limits) -> Result<ExitCode> {
     let output = Output::create(&arguments.output, arguments.force)?;
-    let mut recording = Recording::start(pid)?;
+    let mut recording = Recording::start_dense(pid)?;
     let mut conditions = Conditions::new(limits);
     let mut rounds = Rounds::new(arguments.duration)?;
     let mut lost = 0;
     let exceeded = loop {
         let is_last = rounds.next(&recording);
-        let up_to_ns = Moment::now().boot_ns;
-        let goes_on = recording.poll(is_last, |timed| {
+        let goes_on = recording.poll(is_last, |timed, _| {
             conditions.event(timed.lane, &timed.event, timed.boot_ns);
         })?;
         let lost_now = recording.lost();
@@ -115,7 +116,7 @@ fn wait(arguments: &TraceArguments, pid: u32, limits: Limits) -> Result<ExitCode
             lost = lost_now;
             conditions.forget();
         }
-        if let Some(exceeded) = conditions.exceeded(up_to_ns) {
+        if let Some(exceeded) = conditions.exceeded(recording.told_ns()) {
             break exceeded;
         }
         if is_last || !goes_on {
@@ -172,15 +173,15 @@ fn write_last(
 ) -> Result<ExitCode> {
     let end_ns = Moment::now().boot_ns;
     let from_ns = end_ns.saturating_sub((seconds * 1e9) as u64);
-    let file = BufWriter::new(output.file());
+    let file = BufWriter::with_capacity(BUFFER, output.file());
     let mut tracer =
         Tracer::new(file, pid, command(pid), from_ns).map_err(|error| output.failed(&error))?;
     tracer.name_all(recording.names());
     let mut first_ns = None;
-    recording.poll(true, |timed| {
+    recording.poll(true, |timed, memory| {
         if timed.boot_ns >= from_ns {
             first_ns.get_or_insert(timed.boot_ns);
-            tracer.take(timed.lane, &timed.event, timed.boot_ns);
+            tracer.take(memory, timed.lane, &timed.event, timed.boot_ns);
         }
     })?;
     let counts = tracer

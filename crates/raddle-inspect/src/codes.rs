@@ -115,7 +115,7 @@ code! {
         /// Has the carriers record events ([`Event`](crate::Event)), for so many seconds as the low
         /// half of the value says, `u32::MAX` for ever, 0 for no longer; several tools may ask, and
         /// the longest counts. The high half is the number of events that a carrier keeps, a power
-        /// of two; it holds from the first request on. Returns a [`Layout`](crate::Layout), too.
+        /// of two; the largest that was asked for counts. Returns a [`Layout`](crate::Layout), too.
         RECORD = 8, "record";
         /// Returns a snapshot without threads and with carriers that have ended, followed by
         /// [`Totals`](crate::Totals) and a [`Layout`](crate::Layout). The value is as for
@@ -141,6 +141,20 @@ code! {
         BLOCK = 6, "block";
         /// A carrier is back from there.
         RETURN = 7, "return";
+        /// A thread runs on another carrier than before.
+        STEAL = 8, "steal";
+        /// A thread gets a signal that it handles.
+        SIGNAL = 9, "signal";
+        /// How long the queues of runnable threads are, now and then.
+        QUEUE = 10, "queue";
+        /// A span of the program's begins, as the next four by its own calls.
+        SPAN_BEGIN = 11, "span_begin";
+        /// The thread's latest span ends.
+        SPAN_END = 12, "span_end";
+        /// Something happens in the program.
+        INSTANT = 13, "instant";
+        /// A counter of the program's has a value.
+        COUNTER = 14, "counter";
     }
 }
 
@@ -199,6 +213,8 @@ code! {
         UNPARK = 16, "unpark";
         /// Likewise, a completion, which the end of a light thread is, too.
         COMPLETION = 17, "completion";
+        /// A page of a file to be read from a disk; the argument is the descriptor.
+        PAGE = 18, "page";
     }
 }
 
@@ -219,7 +235,7 @@ impl WaitKind {
     pub const fn is_descriptor(self) -> bool {
         matches!(
             self,
-            WaitKind::FD_READ | WaitKind::FD_WRITE | WaitKind::EPOLL
+            WaitKind::FD_READ | WaitKind::FD_WRITE | WaitKind::EPOLL | WaitKind::PAGE
         )
     }
 }

@@ -21,6 +21,16 @@ pub const ARG_BITS: u32 = 48;
 /// | [`EventKind::PREEMPT`] | has to make room | | |
 /// | [`EventKind::BLOCK`] | waits in the kernel, with its carrier | the carrier's id | |
 /// | [`EventKind::RETURN`] | is back from there | | |
+/// | [`EventKind::STEAL`] | runs on another carrier | the id of the one before | |
+/// | [`EventKind::SIGNAL`] | gets it | its number | |
+/// | [`EventKind::QUEUE`] | length of the carrier's queue | of its engine's | `arg`: engine |
+/// | [`EventKind::SPAN_BEGIN`] | the caller | | text |
+/// | [`EventKind::SPAN_END`] | the caller | | |
+/// | [`EventKind::INSTANT`] | the caller | | text |
+/// | [`EventKind::COUNTER`] | low half of the value | high half | text |
+///
+/// The `arg` of a text is its address in the process's memory, and `wait` its length, or 0 if it
+/// ends with a zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// The CPU's time-stamp counter.
@@ -36,6 +46,9 @@ pub struct Event {
 }
 
 impl Event {
+    /// Bytes of a text at most.
+    pub const TEXT_MAX: usize = 255;
+
     /// Returns the event as it stands in a ring.
     #[inline]
     pub const fn words(self) -> [u64; EVENT_WORDS] {

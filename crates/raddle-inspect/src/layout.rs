@@ -12,10 +12,10 @@
 use crate::records::Wire;
 
 /// The first eight bytes of a [`Layout`].
-pub const LAYOUT_MAGIC: [u8; 8] = *b"RADDLE\0\x05";
+pub const LAYOUT_MAGIC: [u8; 8] = *b"RADDLE\0\x06";
 
 /// The version of the layout. A reader knows one version only: fields change with the runtime.
-pub const LAYOUT_VERSION: u32 = 5;
+pub const LAYOUT_VERSION: u32 = 6;
 
 /// Places in the process's memory: addresses, except where a field says otherwise.
 #[repr(C)]
@@ -95,10 +95,11 @@ pub struct CarrierOffsets {
     pub steal_fail: u32,
     pub preempt: u32,
     pub park: u32,
-    /// Its ring of events: the address of the slots or null, the number of slots less one, and the
-    /// number of events ever written. Event `n` is in slot `n` modulo the number of slots. A copy
-    /// of event `n` is good if the number read after it is at most `n` and the number of slots less
-    /// one.
+    /// Its ring of events, three words: the address of the slots or null, with the binary logarithm
+    /// of their number in the bits of [`Layout::RING_CAPACITY`]; the first event that these slots
+    /// have had; the number of events ever written. Event `n` is in slot `n` modulo the number of
+    /// slots. A copy of event `n` is good if the number read after it is at most `n` and the number
+    /// of slots less one.
     pub events: u32,
     /// The address of its engine.
     pub engine: u32,
@@ -209,6 +210,8 @@ pub struct ThreadOffsets {
 }
 
 impl Layout {
+    /// Bits of a ring's first word that are no part of an address.
+    pub const RING_CAPACITY: u64 = 63;
     /// The state of the claim word while the thread waits.
     pub const CLAIM_WAITING: u32 = 1;
     /// Likewise, while it is queued for one futex.

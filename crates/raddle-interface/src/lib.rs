@@ -22,7 +22,7 @@ pub use ums::{Decide, Ended, ListControl, SchedulerToken, ThreadView, WorkerCont
 pub const SYMBOL: &CStr = c"raddle_runtime";
 
 /// The table's version, which changes whenever the table's meaning does.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// An environment variable: a program that loads the runtime itself sets it so that threads are
 /// green on request only.
@@ -117,6 +117,27 @@ pub struct Runtime {
     pub wait: extern "C" fn(&AtomicU32, u32),
     /// Wakes a thread that waits on the word at this address; the word may be gone.
     pub wake: extern "C" fn(usize),
+    /// A word in which the bits of [`Runtime::trace_mask`] are set while events are recorded.
+    pub trace_word: &'static AtomicU32,
+    /// See [`Runtime::trace_word`].
+    pub trace_mask: u32,
+    /// Records an event of the program's, if events are recorded: a [`TraceKind`], a text that lives
+    /// as long as the process, its length or 0 for one that ends with a zero, and a value.
+    pub trace: extern "C" fn(u32, *const u8, u32, i64),
+}
+
+/// What [`Runtime::trace`] records.
+#[repr(u32)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TraceKind {
+    /// A span of the calling thread begins.
+    Begin = 0,
+    /// Its latest span ends.
+    End = 1,
+    /// Something happens on it.
+    Instant = 2,
+    /// A counter has this value.
+    Counter = 3,
 }
 
 /// The properties of a new engine.

@@ -5,7 +5,7 @@ use core::ffi::c_void;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_engine::engine::Plan;
 use raddle_engine::process::MAX_WANTED;
-use raddle_engine::{Carrier, PROCESS, Thread, bound, ums};
+use raddle_engine::{Carrier, PROCESS, Thread, accounting, bound, events, ums};
 use raddle_interface::{Birth, EnginePlan, HostControl, Runtime, VERSION, WorkerControl};
 use raddle_kernel::memory::loading;
 use raddle_kernel::scheduling;
@@ -49,6 +49,9 @@ pub(crate) static raddle_runtime: Runtime = Runtime {
     reuse,
     wait,
     wake,
+    trace_word: &accounting::ON,
+    trace_mask: accounting::EVENTS,
+    trace,
 };
 
 /// The process is taken over.
@@ -207,6 +210,13 @@ extern "C" fn wait(word: &AtomicU32, seen: u32) {
 extern "C" fn wake(address: usize) {
     if one_of_many().is_some() {
         reuse::wake(address);
+        symbols::leave();
+    }
+}
+
+extern "C" fn trace(kind: u32, text: *const u8, length: u32, value: i64) {
+    if let Some(thread) = thread() {
+        events::annotated(thread, kind, text.addr() as u64, length, value);
         symbols::leave();
     }
 }

@@ -2,98 +2,76 @@
 //!
 //! Carriers are shown as CPUs: their events are those of the kernel's scheduler, `sched_switch` and
 //! `sched_waking`, because all of Perfetto's views and tables of threads are made of these: what
-//! ran where, how long a thread was runnable, what woke it. What a thread waits for is a slice on
-//! the thread's track, from the moment at which it stops running to the one at which it runs again.
+//! ran where, how long a thread was runnable, what woke it.
+//!
+//! | where | what |
+//! |---|---|
+//! | the thread's track, slices | what it waits for, from the end of a turn to the next |
+//! | | its stays in the kernel; the program's own spans |
+//! | the same, marks | preemption, moves to another carrier, signals, the program's instants |
+//! | counters | lengths of run queues, runnable threads, carriers that run; the program's own |
+//!
+//! What is kept grows with the threads that live, and with nothing else.
 //!
 //! Format: <https://perfetto.dev/docs/reference/trace-packet-proto>. Times are CLOCK_BOOTTIME.
 
+mod counters;
+mod encode;
 mod messages;
+mod names;
+mod sched;
 
-use std::collections::{HashMap, HashSet};
 use std::io::{self, Write};
 
-use prost::Message;
 use raddle_inspect::{Event, EventKind, WaitKind};
+use rustc_hash::FxHashMap;
 
 use crate::rings::Lane;
+use counters::Counters;
+use encode::{Encoder, TrackKind};
 use messages::{
-    Clock, ClockSnapshot, CompactSched, FtraceEventBundle, Interned, InternedData, Process,
-    ProcessTree, Thread, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent,
+    Clock, ClockSnapshot, CounterDescriptor, Process, ProcessDescriptor, ProcessTree, Thread,
+    ThreadDescriptor, TracePacket, TrackDescriptor,
 };
+use names::{Name, Names};
+use sched::Bundles;
 
 /// Linux's clock ids.
 const BOOTTIME: u32 = 6;
 /// Of a thread that was runnable when it stopped running, as `sched_switch` says.
-const RUNNABLE: i64 = 0;
+const RUNNABLE: u64 = 0;
 /// Of one that waits.
-const SLEEPING: i64 = 1;
+const SLEEPING: u64 = 1;
 /// Of one that has ended.
-const DEAD: i64 = 16;
-/// The priority that Linux shows for nice 0.
-const PRIORITY: i32 = 120;
-/// All slices come from one sequence of packets.
-const SEQUENCE: u32 = 1;
-const SLICE_BEGIN: u32 = 1;
-const SLICE_END: u32 = 2;
-/// In `sequence_flags`: numbers of strings begin anew.
-const STATE_CLEARED: u32 = 1;
-/// In `sequence_flags`: the packet refers to strings.
-const NEEDS_STATE: u32 = 2;
-/// The number of the category of waits.
-const WAIT_CATEGORY: u64 = 1;
-/// The most names that are kept; then numbers begin anew.
-const NAMES_MAX: usize = 1 << 16;
-/// Scheduler events that are kept until they are written in one packet.
-const BUNDLE: usize = 1024;
-/// The tag of a packet in the file: field 1, with a length.
-const PACKET: u8 = 1 << 3 | 2;
+const DEAD: u64 = 16;
+/// The id of the process's track. Those of threads are odd, those of counters have this bit, too.
+const PROCESS_TRACK: u64 = 1 << 40;
+/// The most texts of the program that are kept.
+const TEXTS_MAX: usize = 1 << 16;
 
 /// Writes a trace.
 pub struct PerfettoWriter<W> {
-    output: W,
+    encoder: Encoder<W>,
     pid: i32,
-    /// Names of threads, by their ids.
-    names: HashMap<u32, String>,
-    /// Threads with a track.
-    tracks: HashSet<u32>,
-    /// Threads with an open slice.
-    waiting: HashSet<u32>,
-    /// Scheduler events of each CPU that aren't written yet.
-    bundles: HashMap<u32, Bundle>,
-    /// Numbers of the names of slices.
-    interned: HashMap<(WaitKind, u64), u64>,
+    threads: FxHashMap<u32, ThreadState>,
+    bundles: Bundles,
+    names: Names,
+    /// Texts of the program's own events, by their places in its memory.
+    texts: FxHashMap<(u64, u8), Box<str>>,
+    counters: Counters,
     counts: Counts,
-    packet: Vec<u8>,
 }
 
-/// Scheduler events of a CPU.
+/// What is known of a thread.
 #[derive(Default)]
-struct Bundle {
-    events: CompactSched,
-    /// The times of the last switch and the last wake-up.
-    switched_ns: u64,
-    woke_ns: u64,
-    /// Places of the names in the table.
-    commands: HashMap<u32, u32>,
-}
-
-impl Bundle {
-    fn len(&self) -> usize {
-        self.events.switch_timestamp.len() + self.events.waking_timestamp.len()
-    }
-
-    /// Returns the place of a thread's name in the table.
-    fn command(&mut self, tid: u32, names: &HashMap<u32, String>) -> u32 {
-        let table = &mut self.events.intern_table;
-        *self.commands.entry(tid).or_insert_with(|| {
-            let name = match tid {
-                0 => "swapper",
-                _ => names.get(&tid).map_or("", String::as_str),
-            };
-            table.push(name.to_owned());
-            table.len() as u32 - 1
-        })
-    }
+struct ThreadState {
+    name: Option<Box<str>>,
+    /// It has a track.
+    is_shown: bool,
+    is_waiting: bool,
+    is_in_kernel: bool,
+    /// The program's spans that are open.
+    spans: u32,
 }
 
 /// How many events of each kind were written.
@@ -111,17 +89,16 @@ impl<W: Write> PerfettoWriter<W> {
     /// Those of the output.
     pub fn new(output: W, pid: u32, command: Vec<String>, boot_ns: u64) -> io::Result<Self> {
         let mut writer = PerfettoWriter {
-            output,
+            encoder: Encoder::new(output),
             pid: pid as i32,
-            names: HashMap::new(),
-            tracks: HashSet::new(),
-            waiting: HashSet::new(),
-            bundles: HashMap::new(),
-            interned: HashMap::new(),
+            threads: FxHashMap::default(),
+            bundles: Bundles::default(),
+            names: Names::default(),
+            texts: FxHashMap::default(),
+            counters: Counters::default(),
             counts: Counts::default(),
-            packet: Vec::new(),
         };
-        writer.packet(&TracePacket {
+        writer.encoder.packet(&TracePacket {
             clock_snapshot: Some(ClockSnapshot {
                 clocks: vec![Clock {
                     clock_id: Some(BOOTTIME),
@@ -131,8 +108,8 @@ impl<W: Write> PerfettoWriter<W> {
             }),
             ..TracePacket::default()
         })?;
-        writer.begin_names()?;
-        writer.packet(&TracePacket {
+        writer.encoder.begin_names()?;
+        writer.encoder.packet(&TracePacket {
             timestamp: Some(boot_ns),
             process_tree: Some(ProcessTree {
                 processes: vec![Process {
@@ -143,6 +120,13 @@ impl<W: Write> PerfettoWriter<W> {
             }),
             ..TracePacket::default()
         })?;
+        writer.encoder.track(TrackDescriptor {
+            uuid: Some(PROCESS_TRACK),
+            process: Some(ProcessDescriptor {
+                pid: Some(writer.pid),
+            }),
+            ..TrackDescriptor::default()
+        })?;
         Ok(writer)
     }
 
@@ -151,11 +135,12 @@ impl<W: Write> PerfettoWriter<W> {
     /// # Errors
     /// Those of the output.
     pub fn name(&mut self, tid: u32, name: &str) -> io::Result<()> {
-        if self.names.get(&tid).is_some_and(|known| known == name) {
+        let thread = self.threads.entry(tid).or_default();
+        if thread.name.as_deref() == Some(name) {
             return Ok(());
         }
-        self.names.insert(tid, name.to_owned());
-        self.packet(&TracePacket {
+        thread.name = Some(name.into());
+        self.encoder.packet(&TracePacket {
             process_tree: Some(ProcessTree {
                 processes: Vec::new(),
                 threads: vec![Thread {
@@ -170,7 +155,23 @@ impl<W: Write> PerfettoWriter<W> {
 
     /// Returns true if the thread has a name here.
     pub fn knows(&self, tid: u32) -> bool {
-        self.names.contains_key(&tid)
+        let thread = self.threads.get(&tid);
+        thread.is_some_and(|thread| thread.name.is_some())
+    }
+
+    /// Returns the place of an event's text in the process's memory, and its length or 0, if the
+    /// text isn't known here yet.
+    pub fn wants_text(&self, event: &Event) -> Option<(u64, u8)> {
+        let place = text_of(event)?;
+        (!self.texts.contains_key(&place)).then_some(place)
+    }
+
+    /// Tells the text at a place.
+    pub fn text(&mut self, place: (u64, u8), text: &str) {
+        if self.texts.len() == TEXTS_MAX {
+            self.texts.clear();
+        }
+        self.texts.insert(place, text.into());
     }
 
     /// Writes an event that happened at `boot_ns`. Events come in the order of time.
@@ -178,9 +179,23 @@ impl<W: Write> PerfettoWriter<W> {
     /// # Errors
     /// Those of the output.
     pub fn event(&mut self, lane: Lane, event: &Event, boot_ns: u64) -> io::Result<()> {
+        let tid = event.thread;
         match event.kind {
             EventKind::SWITCH | EventKind::END => self.switch(lane, event, boot_ns),
             EventKind::WAKE | EventKind::CREATE => self.wake(lane, event, boot_ns),
+            EventKind::PREEMPT => self.mark(tid, Name::Preempted, boot_ns),
+            EventKind::STEAL => self.mark(tid, Name::MovedFrom(event.other), boot_ns),
+            EventKind::SIGNAL => self.mark(tid, Name::Signal(event.other), boot_ns),
+            EventKind::BLOCK => self.enter_kernel(tid, boot_ns),
+            EventKind::RETURN => self.leave_kernel(tid, boot_ns),
+            EventKind::QUEUE => {
+                self.counters.queues(lane, event);
+                self.count(boot_ns)
+            }
+            EventKind::SPAN_BEGIN => self.begin_span(event, boot_ns),
+            EventKind::SPAN_END => self.end_span(tid, boot_ns),
+            EventKind::INSTANT => self.mark_text(event, boot_ns),
+            EventKind::COUNTER => self.count_text(event, boot_ns),
             _ => Ok(()),
         }
     }
@@ -193,189 +208,223 @@ impl<W: Write> PerfettoWriter<W> {
             (_, true) => RUNNABLE,
             _ => SLEEPING,
         };
+        let mut name = None;
+        let mut was_waiting = false;
         if event.other != 0 {
             self.counts.runs += 1;
+            let next = self.threads.entry(event.other).or_default();
+            was_waiting = std::mem::take(&mut next.is_waiting);
+            name = next.name.as_deref();
         }
-        let bundle = self.bundles.entry(cpu_of(lane)).or_default();
-        let command = bundle.command(event.other, &self.names);
-        let events = &mut bundle.events;
-        let since_ns = boot_ns.saturating_sub(bundle.switched_ns);
-        events.switch_timestamp.push(since_ns);
-        bundle.switched_ns = boot_ns.max(bundle.switched_ns);
-        events.switch_prev_state.push(state);
-        events.switch_next_pid.push(event.other as i32);
-        events.switch_next_prio.push(PRIORITY);
-        events.switch_next_comm_index.push(command);
-        self.bundle_if_full(cpu_of(lane))?;
-        if event.thread != 0 && state == SLEEPING {
-            self.begin_wait(event, boot_ns)?;
+        let bundle = self.bundles.of(cpu_of(lane));
+        bundle.switch(event.other, name, state, boot_ns);
+        if bundle.is_full() {
+            self.encoder.encoded(&bundle.take(cpu_of(lane)))?;
         }
-        if event.other != 0 && self.waiting.remove(&event.other) {
-            self.end_wait(event.other, boot_ns)?;
+        if event.thread != 0 {
+            self.leave(event, state, boot_ns)?;
+        }
+        if was_waiting {
+            let track = self.track(event.other)?;
+            self.encoder.end(track, boot_ns)?;
+        }
+        if self.counters.runs(lane, event.other != 0, boot_ns) {
+            self.count(boot_ns)?;
         }
         Ok(())
     }
 
+    /// The thread of a switch stops running.
+    fn leave(&mut self, event: &Event, state: u64, boot_ns: u64) -> io::Result<()> {
+        let thread = self.threads.entry(event.thread).or_default();
+        if thread.is_in_kernel {
+            self.leave_kernel(event.thread, boot_ns)?;
+        }
+        match state {
+            SLEEPING => self.begin_wait(event, boot_ns),
+            DEAD => {
+                while self
+                    .threads
+                    .get(&event.thread)
+                    .is_some_and(|it| it.spans != 0)
+                {
+                    self.end_span(event.thread, boot_ns)?;
+                }
+                self.threads.remove(&event.thread);
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn wake(&mut self, lane: Lane, event: &Event, boot_ns: u64) -> io::Result<()> {
         self.counts.wakes += 1;
+        let thread = self.threads.get(&event.thread);
+        let name = thread.and_then(|thread| thread.name.as_deref());
         let cpu = cpu_of(lane);
-        let bundle = self.bundles.entry(cpu).or_default();
-        let command = bundle.command(event.thread, &self.names);
-        let events = &mut bundle.events;
-        let since_ns = boot_ns.saturating_sub(bundle.woke_ns);
-        events.waking_timestamp.push(since_ns);
-        bundle.woke_ns = boot_ns.max(bundle.woke_ns);
-        events.waking_pid.push(event.thread as i32);
-        events.waking_target_cpu.push(cpu as i32);
-        events.waking_prio.push(PRIORITY);
-        events.waking_comm_index.push(command);
-        events.waking_common_flags.push(0);
-        self.bundle_if_full(cpu)
+        let bundle = self.bundles.of(cpu);
+        bundle.wake(event.thread, name, cpu, boot_ns);
+        if bundle.is_full() {
+            self.encoder.encoded(&bundle.take(cpu))?;
+        }
+        Ok(())
     }
 
     fn begin_wait(&mut self, event: &Event, boot_ns: u64) -> io::Result<()> {
-        if !self.waiting.insert(event.thread) {
+        let thread = self.threads.entry(event.thread).or_default();
+        if std::mem::replace(&mut thread.is_waiting, true) {
             return Ok(());
         }
-        let key = (event.wait, event.arg);
-        let (name_iid, interned_data) = match self.interned.get(&key) {
-            Some(&iid) => (iid, None),
-            None => {
-                if self.interned.len() == NAMES_MAX {
-                    self.begin_names()?;
-                }
-                let iid = self.interned.len() as u64 + 1;
-                self.interned.insert(key, iid);
-                let name = Interned {
-                    iid: Some(iid),
-                    name: Some(wait_name(event)),
-                };
-                let data = InternedData {
-                    event_names: vec![name],
-                    ..InternedData::default()
-                };
-                (iid, Some(data))
+        self.begin(event.thread, Name::Wait(event.wait, event.arg), boot_ns)
+    }
+
+    fn enter_kernel(&mut self, tid: u32, boot_ns: u64) -> io::Result<()> {
+        let thread = self.threads.entry(tid).or_default();
+        if tid == 0 || thread.is_waiting || std::mem::replace(&mut thread.is_in_kernel, true) {
+            return Ok(());
+        }
+        self.begin(tid, Name::InKernel, boot_ns)
+    }
+
+    fn leave_kernel(&mut self, tid: u32, boot_ns: u64) -> io::Result<()> {
+        let thread = self.threads.entry(tid).or_default();
+        if !std::mem::take(&mut thread.is_in_kernel) {
+            return Ok(());
+        }
+        let track = self.track(tid)?;
+        self.encoder.end(track, boot_ns)
+    }
+
+    fn begin_span(&mut self, event: &Event, boot_ns: u64) -> io::Result<()> {
+        self.threads.entry(event.thread).or_default().spans += 1;
+        let name = self.text_name(event);
+        self.begin(event.thread, name, boot_ns)
+    }
+
+    fn end_span(&mut self, tid: u32, boot_ns: u64) -> io::Result<()> {
+        let thread = self.threads.entry(tid).or_default();
+        if thread.spans == 0 {
+            return Ok(()); // it began before the trace
+        }
+        thread.spans -= 1;
+        let track = self.track(tid)?;
+        self.encoder.end(track, boot_ns)
+    }
+
+    fn begin(&mut self, tid: u32, name: Name, boot_ns: u64) -> io::Result<()> {
+        self.on_track(tid, TrackKind::Begin, name, boot_ns)
+    }
+
+    fn mark(&mut self, tid: u32, name: Name, boot_ns: u64) -> io::Result<()> {
+        if tid == 0 {
+            return Ok(());
+        }
+        self.on_track(tid, TrackKind::Instant, name, boot_ns)
+    }
+
+    fn mark_text(&mut self, event: &Event, boot_ns: u64) -> io::Result<()> {
+        let name = self.text_name(event);
+        self.mark(event.thread, name, boot_ns)
+    }
+
+    fn on_track(&mut self, tid: u32, kind: TrackKind, name: Name, boot_ns: u64) -> io::Result<()> {
+        let track = self.track(tid)?;
+        if self.names.are_full() {
+            self.names = Names::default();
+            self.encoder.begin_names()?;
+        }
+        let (iid, is_new) = self.names.number(name);
+        let texts = &self.texts;
+        let text = is_new.then(|| name.text(|place| texts.get(&place).map(|it| &**it)));
+        let category = name.category();
+        self.encoder
+            .named(kind, track, (category, iid), text, boot_ns)
+    }
+
+    fn text_name(&self, event: &Event) -> Name {
+        let (address, length) = text_of(event).unwrap_or_default();
+        Name::Text(address, length)
+    }
+
+    /// A value of a counter of the program's.
+    fn count_text(&mut self, event: &Event, boot_ns: u64) -> io::Result<()> {
+        let place = text_of(event).unwrap_or_default();
+        let value = u64::from(event.thread) | u64::from(event.other) << 32;
+        let text = self.texts.get(&place).map_or("?", |text| text);
+        let (track, is_new) = self.counters.own(text);
+        if is_new {
+            let name = text.to_owned();
+            self.counter_track(track, name)?;
+        }
+        self.encoder
+            .value(track | PROCESS_TRACK, value as i64, boot_ns)
+    }
+
+    /// Writes the runtime's counters that have changed.
+    fn count(&mut self, boot_ns: u64) -> io::Result<()> {
+        for change in self.counters.take_changes(boot_ns) {
+            if let Some(name) = change.new_name {
+                self.counter_track(change.track, name)?;
             }
-        };
-        let begin = TrackEvent {
-            r#type: Some(SLICE_BEGIN),
-            track_uuid: Some(self.track(event.thread)?),
-            category_iids: vec![WAIT_CATEGORY],
-            name_iid: Some(name_iid),
-        };
-        self.slice(begin, interned_data, boot_ns)
+            let track = change.track | PROCESS_TRACK;
+            self.encoder.value(track, change.value, boot_ns)?;
+        }
+        Ok(())
     }
 
-    fn end_wait(&mut self, tid: u32, boot_ns: u64) -> io::Result<()> {
-        let end = TrackEvent {
-            r#type: Some(SLICE_END),
-            track_uuid: Some(self.track(tid)?),
-            ..TrackEvent::default()
-        };
-        self.slice(end, None, boot_ns)
-    }
-
-    fn slice(
-        &mut self,
-        event: TrackEvent,
-        interned_data: Option<InternedData>,
-        boot_ns: u64,
-    ) -> io::Result<()> {
-        self.packet(&TracePacket {
-            timestamp: Some(boot_ns),
-            trusted_packet_sequence_id: Some(SEQUENCE),
-            sequence_flags: Some(NEEDS_STATE),
-            track_event: Some(event),
-            interned_data,
-            ..TracePacket::default()
-        })
-    }
-
-    /// Begins to number strings.
-    fn begin_names(&mut self) -> io::Result<()> {
-        self.interned.clear();
-        let category = Interned {
-            iid: Some(WAIT_CATEGORY),
-            name: Some("wait".to_owned()),
-        };
-        self.packet(&TracePacket {
-            trusted_packet_sequence_id: Some(SEQUENCE),
-            sequence_flags: Some(STATE_CLEARED),
-            interned_data: Some(InternedData {
-                event_categories: vec![category],
-                ..InternedData::default()
-            }),
-            ..TracePacket::default()
+    fn counter_track(&mut self, track: u64, name: String) -> io::Result<()> {
+        self.encoder.track(TrackDescriptor {
+            uuid: Some(track | PROCESS_TRACK),
+            name: Some(name),
+            parent_uuid: Some(PROCESS_TRACK),
+            counter: Some(CounterDescriptor {}),
+            ..TrackDescriptor::default()
         })
     }
 
     /// Returns the id of a thread's track.
     fn track(&mut self, tid: u32) -> io::Result<u64> {
         let uuid = u64::from(tid) << 1 | 1;
-        if self.tracks.insert(tid) {
-            let thread = ThreadDescriptor {
+        let thread = self.threads.entry(tid).or_default();
+        if !std::mem::replace(&mut thread.is_shown, true) {
+            let descriptor = ThreadDescriptor {
                 pid: Some(self.pid),
                 tid: Some(i64::from(tid)),
-                thread_name: self.names.get(&tid).cloned(),
+                thread_name: thread.name.as_deref().map(str::to_owned),
             };
-            self.packet(&TracePacket {
-                trusted_packet_sequence_id: Some(SEQUENCE),
-                track_descriptor: Some(TrackDescriptor {
-                    uuid: Some(uuid),
-                    thread: Some(thread),
-                }),
-                ..TracePacket::default()
+            self.encoder.track(TrackDescriptor {
+                uuid: Some(uuid),
+                thread: Some(descriptor),
+                ..TrackDescriptor::default()
             })?;
         }
         Ok(uuid)
     }
 
-    fn bundle_if_full(&mut self, cpu: u32) -> io::Result<()> {
-        match self.bundles.get_mut(&cpu) {
-            Some(bundle) if bundle.len() >= BUNDLE => {
-                let bundle = std::mem::take(bundle);
-                self.bundle(cpu, bundle)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn bundle(&mut self, cpu: u32, bundle: Bundle) -> io::Result<()> {
-        self.packet(&TracePacket {
-            ftrace_events: Some(FtraceEventBundle {
-                cpu: Some(cpu),
-                lost_events: None,
-                compact_sched: Some(bundle.events),
-            }),
-            ..TracePacket::default()
-        })
-    }
-
-    /// Writes what is left, ends the waits that are open, and returns how many events there were.
+    /// Writes what is left, ends the slices that are open, and returns how many events there were.
     ///
     /// # Errors
     /// Those of the output.
     pub fn finish(mut self, boot_ns: u64) -> io::Result<Counts> {
-        let mut open: Vec<_> = self.waiting.drain().collect();
+        let open = |thread: &ThreadState| {
+            u32::from(thread.is_waiting) + u32::from(thread.is_in_kernel) + thread.spans
+        };
+        let threads = self.threads.iter();
+        let mut open: Vec<_> = threads.map(|(&tid, thread)| (tid, open(thread))).collect();
         open.sort_unstable();
-        for tid in open {
-            self.end_wait(tid, boot_ns)?;
+        for (tid, count) in open {
+            for _ in 0..count {
+                let track = self.track(tid)?;
+                self.encoder.end(track, boot_ns)?;
+            }
         }
-        let mut left: Vec<_> = self.bundles.drain().collect();
-        left.sort_unstable_by_key(|&(cpu, _)| cpu);
-        for (cpu, bundle) in left.into_iter().filter(|(_, bundle)| bundle.len() != 0) {
-            self.bundle(cpu, bundle)?;
+        self.counters.all_are_due();
+        self.count(boot_ns)?;
+        for packet in self.bundles.drain() {
+            self.encoder.encoded(&packet)?;
         }
-        self.output.flush()?;
+        self.encoder.flush()?;
         Ok(self.counts)
-    }
-
-    fn packet(&mut self, packet: &TracePacket) -> io::Result<()> {
-        self.packet.clear();
-        self.packet.push(PACKET);
-        let encoded = packet.encode_length_delimited(&mut self.packet);
-        encoded.map_err(io::Error::other)?; // a vector has room for all
-        self.output.write_all(&self.packet)
     }
 }
 
@@ -390,86 +439,14 @@ fn cpu_of(lane: Lane) -> u32 {
 /// Perfetto refuses numbers of CPUs from 4096 on.
 const OTHERS: u32 = 4095;
 
-/// Names what a thread waits for: the kind, and the object if there is one.
-fn wait_name(event: &Event) -> String {
-    let word = event.wait.word();
-    match event.wait {
-        WaitKind::FUTEX
-        | WaitKind::CONDVAR
-        | WaitKind::SEMAPHORE
-        | WaitKind::MUTEX
-        | WaitKind::JOIN => format!("{word} {:#x}", event.arg),
-        WaitKind::FD_READ | WaitKind::FD_WRITE => format!("{word} {}", event.arg),
-        _ => word.to_owned(),
-    }
+/// Returns the place of an event's text and its length, if it has one.
+fn text_of(event: &Event) -> Option<(u64, u8)> {
+    let has_text = matches!(
+        event.kind,
+        EventKind::SPAN_BEGIN | EventKind::INSTANT | EventKind::COUNTER
+    );
+    has_text.then_some((event.arg, event.wait.0 as u8))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn event(kind: EventKind, thread: u32, other: u32, wait: WaitKind) -> Event {
-        Event {
-            stamp: 1,
-            kind,
-            thread,
-            other,
-            wait,
-            arg: 0x1000,
-        }
-    }
-
-    #[test]
-    fn switches_wakes_and_waits_are_written() {
-        let mut bytes = Vec::new();
-        let mut writer = PerfettoWriter::new(&mut bytes, 7, vec!["a".into()], 1).unwrap();
-        writer.name(7, "main").unwrap();
-        writer.name(8, "worker").unwrap();
-        let lane = Lane::Carrier(3);
-        let waits = event(EventKind::SWITCH, 8, 7, WaitKind::MUTEX);
-        writer.event(lane, &waits, 100).unwrap();
-        let woken = event(EventKind::WAKE, 8, 7, WaitKind::MUTEX);
-        writer.event(lane, &woken, 200).unwrap();
-        let ends = event(EventKind::END, 7, 8, WaitKind::NONE);
-        writer.event(lane, &ends, 300).unwrap();
-        assert_eq!(writer.finish(400).unwrap(), Counts { runs: 2, wakes: 1 });
-        let trace = messages::Trace::decode(&bytes[..]).unwrap();
-        let names: Vec<_> = trace
-            .packet
-            .iter()
-            .filter_map(|packet| packet.interned_data.as_ref())
-            .flat_map(|data| &data.event_names)
-            .map(|name| (name.iid, name.name.as_deref()))
-            .collect();
-        assert_eq!(names, [(Some(1), Some("mutex 0x1000"))]);
-        let slices: Vec<_> = trace
-            .packet
-            .iter()
-            .filter_map(|packet| Some((packet.timestamp?, packet.track_event.as_ref()?)))
-            .map(|(at, slice)| (at, slice.r#type.unwrap(), slice.name_iid))
-            .collect();
-        assert_eq!(
-            slices,
-            [(100, SLICE_BEGIN, Some(1)), (300, SLICE_END, None)]
-        );
-        let bundles: Vec<_> = trace
-            .packet
-            .iter()
-            .filter_map(|packet| packet.ftrace_events.as_ref())
-            .collect();
-        let [bundle] = bundles[..] else {
-            panic!("one bundle: {bundles:?}");
-        };
-        assert_eq!(bundle.cpu, Some(3));
-        let events = bundle.compact_sched.as_ref().unwrap();
-        assert_eq!(events.switch_timestamp, [100, 200]);
-        assert_eq!(events.switch_prev_state, [SLEEPING, DEAD]);
-        assert_eq!(events.switch_next_pid, [7, 8]);
-        assert_eq!(events.intern_table, ["main", "worker"]);
-        assert_eq!(events.waking_timestamp, [200]);
-        assert_eq!(
-            (&events.waking_pid[..], &events.waking_comm_index[..]),
-            (&[8][..], &[1][..])
-        );
-    }
-}
+mod tests;

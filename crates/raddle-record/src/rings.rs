@@ -14,6 +14,9 @@ const CARRIERS_MAX: u32 = 1 << 12;
 const SLOTS_MAX: u64 = 1 << 22;
 /// Slots that are read at a time.
 const PIECE: u64 = 1 << 14;
+/// The most events of a ring that are read by one call, so that a reader that falls behind needs no
+/// more memory.
+const AT_ONCE: u64 = 1 << 17;
 const SLOT_BYTES: usize = EVENT_WORDS * 8;
 
 /// The writer of an event.
@@ -43,6 +46,8 @@ pub struct Rings {
     lost: u64,
     /// The last call found a ring with an eighth of its slots used, or more.
     is_behind: bool,
+    /// See [`Rings::read_to`].
+    read_to: Option<u64>,
     /// What the process counted as lost when reading began.
     lost_before: Option<u64>,
     bytes: Vec<u8>,
@@ -57,6 +62,7 @@ impl Rings {
             next: HashMap::new(),
             lost: 0,
             is_behind: false,
+            read_to: None,
             lost_before: None,
             bytes: Vec::new(),
         }
@@ -69,6 +75,7 @@ impl Rings {
             return false;
         };
         self.is_behind = false;
+        self.read_to = None;
         self.read(memory, Lane::Other, self.layout.common_events, &mut each);
         for index in 0..count.min(CARRIERS_MAX) {
             let at = self.layout.carriers.wrapping_add(u64::from(index) * 8);
@@ -82,6 +89,12 @@ impl Rings {
         // A ring that is new from now on is read from its beginning.
         self.from = From::Oldest;
         true
+    }
+
+    /// Returns the stamp up to which the last call has read all rings, if it left events for the
+    /// next one.
+    pub fn read_to(&self) -> Option<u64> {
+        self.read_to
     }
 
     /// Returns true if the rings should be read again at once.
@@ -103,25 +116,33 @@ impl Rings {
         ring: u64,
         each: &mut dyn FnMut(Lane, Event),
     ) {
-        let Some([slots, mask, written]) = words(memory, ring) else {
+        let Some([place, start, written]) = words(memory, ring) else {
             return;
         };
-        let capacity = mask.wrapping_add(1);
-        if slots == 0 || !capacity.is_power_of_two() || capacity > SLOTS_MAX {
+        let slots = place & !Layout::RING_CAPACITY;
+        let capacity = 1u64 << (place & Layout::RING_CAPACITY);
+        if slots == 0 || capacity > SLOTS_MAX {
             return;
         }
-        let oldest = written.saturating_sub(mask);
+        let mask = capacity - 1;
+        let oldest = written.saturating_sub(mask).max(start);
         let first = match self.from {
             From::Oldest => oldest,
             From::Now => written,
         };
         let (_, mut at) = *self.next.entry(ring).or_insert((lane, first));
-        self.lost += oldest.saturating_sub(at);
         self.is_behind |= written.saturating_sub(at) > capacity / 8;
-        at = at.max(oldest);
-        while at < written {
+        if at < oldest {
+            // The writer would overwrite the next ones, too: one long gap instead of many.
+            let from = oldest + (written - oldest) / 2;
+            self.lost += from - at;
+            at = from;
+        }
+        let end = written.min(at + AT_ONCE);
+        let mut last = 0;
+        while at < end {
             let within = at & mask;
-            let count = PIECE.min(capacity - within).min(written - at);
+            let count = PIECE.min(capacity - within).min(end - at);
             self.bytes.resize(count as usize * SLOT_BYTES, 0);
             let from = slots.wrapping_add(within * SLOT_BYTES as u64);
             let got = memory.read(from, &mut self.bytes) / SLOT_BYTES;
@@ -136,11 +157,18 @@ impl Rings {
                 };
                 let event = Event::from_words(std::array::from_fn(word));
                 match event.filter(|_| number >= good) {
-                    Some(event) => each(lane, event),
+                    Some(event) => {
+                        last = event.stamp;
+                        each(lane, event);
+                    }
                     None => self.lost += 1,
                 }
             }
             at += got as u64;
+        }
+        // Events that can't be read are left, and don't count.
+        if at >= end && at < written {
+            self.read_to = Some(self.read_to.map_or(last, |read_to| read_to.min(last)));
         }
         self.next.insert(ring, (lane, at.max(first)));
     }
@@ -178,7 +206,7 @@ mod tests {
                 0x500 => 1u32.to_le_bytes().to_vec(),
                 0x600 => 0x1000u64.to_le_bytes().to_vec(),
                 0x1010 => 5u32.to_le_bytes().to_vec(),
-                0x1100 => [0x10000, CAPACITY - 1, *self.written.borrow()]
+                0x1100 => [0x10000 | 3, 0, *self.written.borrow()]
                     .iter()
                     .flat_map(|word| word.to_le_bytes())
                     .collect(),
@@ -259,8 +287,8 @@ mod tests {
         (0..3).for_each(|_| process.push());
         assert_eq!(stamps(&mut rings, &process), [1, 2, 3]);
         (0..10).for_each(|_| process.push());
-        assert_eq!(stamps(&mut rings, &process), [7, 8, 9, 10, 11, 12, 13]);
-        assert_eq!(rings.lost(&process), 3);
+        assert_eq!(stamps(&mut rings, &process), [10, 11, 12, 13]);
+        assert_eq!(rings.lost(&process), 6);
         let mut later = Rings::new(layout(), From::Now);
         assert!(stamps(&mut later, &process).is_empty());
         process.push();

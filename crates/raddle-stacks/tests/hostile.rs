@@ -79,6 +79,7 @@ fn layout(code: CodePlaces) -> Layout {
         thread_fs: 144,
         common_events: 0,
         lost_events: 0,
+        event_moments: 0,
         host_group: 0,
         group_lights: 0,
         blocked: 0,

@@ -101,13 +101,13 @@ fn a_crash_leaves_the_last_events() {
         }
         // A file that was cut off or changed is shown as far as it goes, or refused.
         let whole = fs::read(folder.path().join(&file))?;
-        for length in (0..whole.len()).step_by(1 + whole.len() / 97) {
+        for length in (0..whole.len()).step_by(1 + whole.len() / 31) {
             fs::write(folder.path().join("cut"), &whole[..length])?;
             let output = run(folder, &["trace", "--from", "cut", "-o", "t", "--force"])?;
             let code = output.status.code();
             ensure!(code == Some(0) || code == Some(2), "{length}: {output:?}");
         }
-        for at in (0..whole.len().min(4096)).step_by(13) {
+        for at in (0..whole.len().min(4096)).step_by(97) {
             let mut changed = whole.clone();
             changed[at] ^= 0xff;
             fs::write(folder.path().join("cut"), &changed)?;
@@ -224,8 +224,8 @@ fn a_trace_waits_for_a_condition() {
             ensure!(output.status.success(), "{output:?}");
             let text = String::from_utf8_lossy(&output.stdout).into_owned();
             ensure!(text.contains(said) && text.lines().count() == 2, "{text}");
-            let threads = read(&folder.path().join("a"))?;
-            ensure!(threads.values().map(|it| it.turns).sum::<u64>() > 0);
+            ensure!(!text.contains(" 0 turns and "), "{text}");
+            read(&folder.path().join("a"))?;
         }
         let line = [
             "trace",

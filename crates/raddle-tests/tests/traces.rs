@@ -191,3 +191,99 @@ fn what_can_not_be_traced_is_one_sentence() {
         Ok(())
     });
 }
+
+#[test]
+fn two_tools_trace_at_once_and_one_is_killed() {
+    let name = "traces::two_tools_trace_at_once_and_one_is_killed";
+    with_program(name, |mode, running| {
+        let folder = RunFolder::new(&format!("trace-two-{mode}"))?;
+        let pid = running.pid().to_string();
+        let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+        let start = |name: &str| {
+            let mut tracer = Command::new(raddle()?);
+            tracer.args(["trace", &pid, "-d", "2", "-o", &file(name)]);
+            Ok::<_, anyhow::Error>(tracer.stdout(std::process::Stdio::piped()).spawn()?)
+        };
+        let (first, second, mut killed) = (start("a")?, start("b")?, start("c")?);
+        std::thread::sleep(Duration::from_millis(700)); // usually all have begun by then
+        running.signal(Signal::USR1)?;
+        running.wait_until_it_says("ready\ndone\n")?;
+        killed.kill()?;
+        killed.wait()?;
+        for (tracer, name) in [(first, "a"), (second, "b")] {
+            let output = tracer.wait_with_output()?;
+            ensure!(output.status.success(), "{name}: {output:?}");
+            let traced = read(std::path::Path::new(&file(name)))?;
+            let turns = traced.get("ping").map_or(0, |thread| thread.turns);
+            ensure!(turns == 0 || turns >= ROUNDS, "{name}: {turns} turns");
+        }
+        ensure!(
+            !std::path::Path::new(&file("c")).exists(),
+            "a killed tool leaves a file"
+        );
+        Ok(())
+    });
+}
+
+#[test]
+fn a_process_that_does_nothing_or_is_stopped_is_traced_or_refused() {
+    let name = "traces::a_process_that_does_nothing_or_is_stopped_is_traced_or_refused";
+    with_program(name, |mode, running| {
+        let folder = RunFolder::new(&format!("trace-still-{mode}"))?;
+        let pid = running.pid().to_string();
+        let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+        let (idle, stopped) = (file("idle"), file("stopped"));
+        let said = succeed(&["trace", &pid, "-d", "0.2", "-o", &idle])?;
+        ensure!(said.contains(" turns and "), "{said}");
+        running.signal(Signal::STOP)?;
+        let output = run(&["trace", &pid, "-d", "0.2", "-o", &stopped])?;
+        ensure!(output.status.code() == Some(2), "{output:?}");
+        ensure!(!std::path::Path::new(&stopped).exists());
+        running.signal(Signal::CONT)?;
+        let full = run(&["trace", &pid, "-d", "0.2", "-o", "/dev/full", "--force"])?;
+        ensure!(full.status.code() == Some(2), "{full:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_trace_ends_when_the_process_becomes_another_program() {
+    let name = "traces::a_trace_ends_when_the_process_becomes_another_program";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { .. } = mode else {
+            return Ok(());
+        };
+        let folder = RunFolder::new(&format!("trace-exec-{mode}"))?;
+        let file = folder.path().join("a").to_string_lossy().into_owned();
+        let mut line = command_line()?;
+        let program = line.pop().context("a program")?;
+        let text = format!(
+            "import os, signal, threading\n\
+             signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])\n\
+             ready = threading.Event()\n\
+             threading.Thread(target=ready.set).start()\n\
+             ready.wait()\n\
+             print('begun', flush=True)\n\
+             signal.sigwait([signal.SIGUSR1])\n\
+             os.execv({program:?}, [{program:?}])\n",
+        );
+        let python = raddle_tests::find_tool("python3")?.into_os_string();
+        let command = mode.command(&[python, "-c".into(), text.into()])?;
+        let running = Running::start(mode, command, None)?;
+        running.wait_until_it_says("begun\n")?;
+        let pid = running.pid().to_string();
+        let tracer = Command::new(raddle()?)
+            .args(["trace", &pid, "-d", "30", "-o", &file])
+            .stdout(std::process::Stdio::piped())
+            .spawn()?;
+        std::thread::sleep(Duration::from_millis(700)); // usually it has begun by then
+        let begun = std::time::Instant::now();
+        running.signal(Signal::USR1)?;
+        running.wait_until_it_says("begun\nready\n")?;
+        let output = tracer.wait_with_output()?;
+        let code = output.status.code();
+        ensure!(matches!(code, Some(0..=2)), "{output:?}");
+        ensure!(begun.elapsed() < Duration::from_secs(20), "it went on");
+        Ok(())
+    });
+}

@@ -11,6 +11,7 @@
 //! - [`engine`]: groups of carriers with a policy and a share of the CPUs of their own.
 //! - [`ums`]: threads that run other threads by a policy of their own.
 //! - [`fiber`]: stacks that one thread switches between by name.
+//! - [`trace`]: annotations for `raddle trace`.
 //! - [`runtime`]: whether the engine is present, and how many carriers it has.
 //!
 //! Threads made in other ways, by `std::thread` or by libraries, stay kernel threads; both kinds
@@ -59,6 +60,8 @@ mod futex;
 pub mod runtime;
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod thread;
+#[cfg(not(any(raddle_loom, raddle_shuttle)))]
+pub mod trace;
 #[cfg(not(any(raddle_loom, raddle_shuttle)))]
 pub mod ums;
 

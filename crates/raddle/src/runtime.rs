@@ -7,14 +7,14 @@
 
 use crate::engine::BuiltIn;
 use crate::thread::reuse;
-use raddle_interface::{EXPLICIT, HostControl, Runtime, SYMBOL, VERSION};
+use raddle_interface::{EXPLICIT, HostControl, Runtime, SYMBOL, TraceKind, VERSION};
 use raddle_sched::policies::Kind;
 use std::ffi::{CStr, c_void};
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::ptr::from_ref;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 /// The runtime's library.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/runtime.so"));
@@ -44,6 +44,7 @@ extern "C" fn init() {
         }
     }
     RUNTIME.store(table.cast(), Ordering::Release);
+    follow_trace();
     reuse::find();
 }
 
@@ -111,6 +112,45 @@ fn find_up() -> Option<&'static Runtime> {
         UP.store(from_ref(runtime).cast_mut(), Ordering::Relaxed);
         runtime
     })
+}
+
+/// The word of a process that records nothing.
+static NEVER_TRACED: AtomicU32 = AtomicU32::new(0);
+
+/// The word that says whether events are recorded. Written before `main`.
+static TRACE_WORD: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const NEVER_TRACED).cast_mut());
+
+/// The bits of it that count. Written before [`TRACE_WORD`].
+static TRACE_MASK: AtomicU32 = AtomicU32::new(0);
+
+/// Finds the word that says whether events are recorded.
+fn follow_trace() {
+    // SAFETY: null or the table of a library that is never unloaded.
+    let runtime = unsafe { RUNTIME.load(Ordering::Relaxed).as_ref() };
+    if let Some(runtime) = runtime.filter(|runtime| runtime.version == VERSION) {
+        TRACE_MASK.store(runtime.trace_mask, Ordering::Relaxed);
+        let word = from_ref(runtime.trace_word).cast_mut();
+        TRACE_WORD.store(word, Ordering::Release);
+    }
+}
+
+/// Returns true while events are recorded. CPU time that is counted, which is a bit of the same
+/// word, costs a second look.
+#[inline(always)]
+pub(crate) fn is_traced() -> bool {
+    // SAFETY: a static here or in a library that is never unloaded.
+    let word = unsafe { &*TRACE_WORD.load(Ordering::Relaxed) }.load(Ordering::Relaxed);
+    word != 0 && word & TRACE_MASK.load(Ordering::Relaxed) != 0
+}
+
+/// Records an event; see [`Runtime::trace`]. Of a text, only the first 255 bytes.
+pub(crate) fn trace(kind: TraceKind, text: *const u8, length: usize, value: i64) {
+    const TEXT_MAX: usize = 255;
+    // SAFETY: null or the table of a library that is never unloaded.
+    let runtime = unsafe { RUNTIME.load(Ordering::Relaxed).as_ref() };
+    if let Some(runtime) = runtime.filter(|runtime| runtime.version == VERSION) {
+        (runtime.trace)(kind as u32, text, length.min(TEXT_MAX) as u32, value);
+    }
 }
 
 /// Tells the runtime that the calling thread hosts light threads from now on.

@@ -9,3 +9,4 @@ mod examples;
 mod package;
 mod programs;
 mod support;
+mod trace;

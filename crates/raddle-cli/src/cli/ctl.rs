@@ -62,7 +62,7 @@ pub(crate) enum Change {
         #[arg(value_enum)]
         switch: Switch,
         /// How many events of each carrier are kept, rounded up to a power of two, 1024 to 4194304;
-        /// 24 bytes each. The first request of a process holds
+        /// 24 bytes each. The largest number that was asked for counts
         #[arg(long, value_name = "EVENTS", default_value = "65536", value_parser = parse_events)]
         events: u32,
     },

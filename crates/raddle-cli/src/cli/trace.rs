@@ -67,7 +67,7 @@ pub(crate) struct TraceArguments {
 }
 
 impl TraceArguments {
-    /// Returns the times whose excess is waited for.
+    /// Returns the limits to wait for.
     pub(crate) fn limits(&self) -> Limits {
         let ns = |ms: Option<f64>| ms.map(|ms| (ms * 1e6) as u64);
         Limits {

@@ -37,10 +37,10 @@ REST = 18  # further offsets in a carrier, and those in an engine
 LAYOUT = struct.Struct("<8sII%dQ%dI" % (len(WORDS), len(OFFSETS) + len(CARRIER_OFFSETS) + REST))
 WAITS = (
     "none futex condvar semaphore mutex sleep fd_read fd_write poll epoll signal child join yield "
-    "other api unpark completion"
+    "other api unpark completion page"
 ).split()
 ADDRESSES = {"futex", "condvar", "semaphore", "mutex", "join"}
-NUMBERS = {"fd_read", "fd_write", "poll", "epoll", "other"}
+NUMBERS = {"fd_read", "fd_write", "poll", "epoll", "other", "page"}
 SLOTS_MAX = 1 << 22
 CARRIERS_MAX = 1 << 12
 EXITING = 2

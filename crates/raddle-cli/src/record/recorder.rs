@@ -275,7 +275,7 @@ impl Recorder {
                 }
             }
         };
-        let goes_on = self.recording.poll(all, |timed| {
+        let goes_on = self.recording.poll(all, |timed, _| {
             attribute(history, pending, timed.boot_ns);
             history.event(timed.lane, &timed.event, timed.boot_ns);
         })?;

@@ -14,7 +14,7 @@ use raddle_record::rings::{From, Lane, Rings};
 use raddle_stacks::{Memory, Target, threads};
 
 use super::tracer::Tracer;
-use super::{nothing_recorded, say_what_is_there};
+use super::{BUFFER, nothing_recorded, say_what_is_there};
 use crate::cli::TraceArguments;
 use crate::dump::from_core::{Opened, truncated};
 use crate::failure::{Failure, say};
@@ -57,11 +57,11 @@ pub(super) fn show(arguments: &TraceArguments, path: &Path) -> Result<ExitCode> 
     let start_ns = times.peek().map_or(end_ns, |&(.., at_ns)| at_ns);
     let output = Output::create(&arguments.output, arguments.force)?;
     let failed = |error| output.failed(&error);
-    let file = BufWriter::new(output.file());
+    let file = BufWriter::with_capacity(BUFFER, output.file());
     let mut tracer = Tracer::new(file, past.pid, Vec::new(), start_ns).map_err(failed)?;
-    tracer.name_all(past.names);
+    tracer.name_all(past.names.iter().cloned());
     for (lane, event, at_ns) in times {
-        tracer.take(lane, event, at_ns);
+        tracer.take(&*past.memory, lane, event, at_ns);
     }
     let counts = tracer.finish(end_ns).map_err(failed)?;
     output.keep()?;
@@ -118,7 +118,11 @@ fn open(path: &Path) -> Result<Past, Failure> {
 fn read(past: &Past) -> Vec<(Lane, Event)> {
     let mut order = Order::default();
     let mut rings = Rings::new(past.layout, From::Oldest);
-    rings.poll(&*past.memory, |lane, event| order.add(lane, event));
+    let mut goes_on = true;
+    while goes_on {
+        goes_on = rings.poll(&*past.memory, |lane, event| order.add(lane, event));
+        goes_on &= rings.read_to().is_some();
+    }
     let mut events = Vec::new();
     order.tell(u64::MAX, |lane, event| events.push((lane, event)));
     events

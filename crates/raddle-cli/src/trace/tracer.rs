@@ -7,6 +7,7 @@ use raddle_record::perfetto::{Counts, PerfettoWriter};
 use raddle_record::rings::Lane;
 
 use raddle_inspect::Event;
+use raddle_stacks::Memory;
 
 /// Writes events to a file for Perfetto. An error is kept until the end.
 pub(super) struct Tracer<W> {
@@ -26,8 +27,11 @@ impl<W: io::Write> Tracer<W> {
         })
     }
 
-    /// Writes an event.
-    pub(super) fn take(&mut self, lane: Lane, event: &Event, boot_ns: u64) {
+    /// Writes an event; its text is in `memory`.
+    pub(super) fn take(&mut self, memory: &dyn Memory, lane: Lane, event: &Event, boot_ns: u64) {
+        if let Some(place) = self.writer.wants_text(event) {
+            self.writer.text(place, &text(memory, place));
+        }
         if self.failure.is_none() {
             let written = self.writer.event(lane, event, boot_ns);
             self.failure = written.err();
@@ -55,5 +59,21 @@ impl<W: io::Write> Tracer<W> {
             Some(error) => Err(error),
             None => self.writer.finish(boot_ns),
         }
+    }
+}
+
+/// Returns the text at a place, or its address.
+fn text(memory: &dyn Memory, (address, length): (u64, u8)) -> String {
+    let mut bytes = [0; Event::TEXT_MAX];
+    let most = if length == 0 {
+        bytes.len()
+    } else {
+        length.into()
+    };
+    let got = memory.read(address, &mut bytes[..most]);
+    let text = bytes[..got].split(|&byte| byte == 0).next();
+    match text {
+        Some(text) if !text.is_empty() => String::from_utf8_lossy(text).into_owned(),
+        _ => format!("{address:#x}"),
     }
 }

@@ -7,12 +7,13 @@
 
 use super::layout::layout;
 use crate::state::carrier::Carrier;
+use crate::state::parts::recorder::TEXTS;
 use crate::state::process::PROCESS;
 use crate::state::{accounting, events};
 use core::sync::atomic::Ordering;
-use raddle_inspect::{CRASH_MAGIC, CrashHeader, CrashName, CrashPart, Wire};
+use raddle_inspect::{CRASH_MAGIC, CrashHeader, CrashName, CrashPart, Event, EventKind, Wire};
 use raddle_sched::EventRing;
-use raddle_sys::{is_err, nr, sys};
+use raddle_sys::{is_err, mem, nr, sys};
 
 /// Bytes of the file's path at most, with the zero behind it.
 const PATH_BYTES: usize = 512;
@@ -138,6 +139,7 @@ fn write_all(file: &Writer, signal: u32, pid: u32) -> Result<(), u32> {
     for carrier in PROCESS.carriers() {
         file.part(carrier)?;
         file.ring(&carrier.events)?;
+        file.texts(&carrier.events)?;
     }
     file.write(
         CrashPart {
@@ -168,6 +170,31 @@ impl Writer {
     fn ring(&self, ring: &EventRing) -> Result<(), u32> {
         let (slots, bytes) = ring.used();
         self.memory(slots, bytes)
+    }
+
+    /// Writes the texts of the program's own events.
+    fn texts(&self, ring: &EventRing) -> Result<(), u32> {
+        let mut text = [0; Event::TEXT_MAX + 1];
+        for event in ring.all().filter_map(Event::from_words) {
+            let has_text = matches!(
+                event.kind,
+                EventKind::SPAN_BEGIN | EventKind::INSTANT | EventKind::COUNTER
+            );
+            let written = &PROCESS.recorder.texts[event.arg as usize / 8 % TEXTS];
+            if !has_text || written.swap(event.arg, Ordering::Relaxed) == event.arg {
+                continue;
+            }
+            let bytes = read(event.arg as usize, &mut text);
+            if !bytes.is_empty() {
+                let part = CrashPart {
+                    address: event.arg,
+                    bytes: bytes.len() as u64,
+                };
+                self.write(part.as_bytes())?;
+                self.write(bytes)?;
+            }
+        }
+        Ok(())
     }
 
     fn memory(&self, address: usize, bytes: usize) -> Result<(), u32> {
@@ -201,6 +228,36 @@ impl Writer {
             }
         }
         Ok(())
+    }
+}
+
+/// Copies memory that may be unmapped, up to the end of its page or the next one.
+fn read(address: usize, to: &mut [u8]) -> &[u8] {
+    let own = [to.as_mut_ptr().addr(), to.len()];
+    let page = mem::PAGE_SIZE - address % mem::PAGE_SIZE;
+    let first = page.min(to.len());
+    let theirs = [
+        [address, first],
+        [address.wrapping_add(first), to.len() - first],
+    ];
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
+    // SAFETY: the kernel fills a live buffer, and refuses what is not mapped.
+    let got = unsafe {
+        let (own, theirs) = (&raw const own, theirs.as_ptr());
+        sys!(
+            nr::__NR_process_vm_readv,
+            pid,
+            own,
+            1usize,
+            theirs,
+            2usize,
+            0usize
+        )
+    };
+    if is_err(got) {
+        &[]
+    } else {
+        &to[..got as usize]
     }
 }
 

@@ -272,14 +272,27 @@ fn switch_to_scheduler(carrier: &Carrier, thread: &Thread) {
     unsafe { switch_keep_fs(thread.context.as_ptr(), carrier.scheduler.get(), on_cpu) };
 }
 
+/// Notes that `next` ran on another carrier before, if it ran.
+#[cold]
+fn note_move(carrier: &Carrier, next: &Thread, from: *const Carrier) {
+    // SAFETY: null or a carrier, which lives for ever.
+    if let (true, Some(from)) = (events::is_on(), unsafe { from.as_ref() }) {
+        events::moved(carrier, next, from);
+    }
+}
+
 /// Notes on both sides that `next` is about to run on `carrier`.
 #[inline(always)]
 pub(crate) fn enter(carrier: &Carrier, next: &Thread) {
     next.task.on_cpu.store(1, Ordering::Relaxed);
     let here = core::ptr::from_ref(carrier).cast_mut();
-    if next.carrier.load(Ordering::Relaxed) != here {
+    let from = next.carrier.load(Ordering::Relaxed);
+    if from != here {
         next.carrier.store(here, Ordering::Relaxed);
         Carrier::count(&next.steal);
+        if accounting::is_told() {
+            note_move(carrier, next, from);
+        }
     }
     Carrier::count(&next.switches);
     Carrier::count(&carrier.switches);

@@ -39,7 +39,7 @@ const CPU_TIME: u32 = 1;
 static COUNTS_UNTIL_NS: AtomicU64 = AtomicU64::new(0);
 const FOR_EVER: u64 = u64::MAX;
 /// In [`ON`]: events are recorded ([`crate::state::events`]).
-pub(crate) const EVENTS: u32 = 2;
+pub const EVENTS: u32 = 2;
 
 /// A carrier's part. Written by the carrier and by the thread that switches accounting on; others
 /// read it.

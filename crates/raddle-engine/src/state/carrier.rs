@@ -255,6 +255,8 @@ pub struct Carrier {
     pub(crate) delays: Counts,
     /// See [`crate::state::events`].
     pub(crate) events: EventRing,
+    /// The stamp of its last note of queues there. Used by the carrier alone.
+    pub(crate) queues_noted: Cell<u64>,
 }
 
 /// See [`Carrier`]: the queue's ends and the counts of arrivals are on its first page.
@@ -552,7 +554,7 @@ impl Carrier {
             // `fork::in_child` and `fork::settle`:
             slices: _, pages: _, delays: _,
             // `events::in_child`; a slot that is used again goes on with its ring:
-            events: _,
+            events: _, queues_noted: _,
             // What is stale here costs a closer look, or a wake-up that is not needed:
             state: _, wake_word: _, watched: _, robbed: _, asks: _, watch: _,
             // Counts and clocks that go on:

@@ -38,8 +38,8 @@ const CAPACITIES: core::ops::RangeInclusive<u64> = 1 << 10..=1 << 22;
 const CAPACITY: u64 = 1 << 16;
 
 /// Has events recorded for `seconds` more, `u32::MAX` for ever; 0 ends what others have asked for,
-/// too. `capacity` is how many events a ring keeps, 0 for the default; the first request counts.
-/// For sysmon.
+/// too. `capacity` is how many events a ring keeps, 0 for the default; the largest that was asked
+/// for counts. For sysmon.
 pub(crate) fn record(seconds: u32, capacity: u32) {
     let recorder = &PROCESS.recorder;
     if seconds == 0 {
@@ -49,10 +49,8 @@ pub(crate) fn record(seconds: u32, capacity: u32) {
         0 => CAPACITY,
         _ => u64::from(capacity).clamp(*CAPACITIES.start(), *CAPACITIES.end()),
     };
-    if recorder.capacity.load(Ordering::Relaxed) == 0 {
-        let kept = kept.next_power_of_two();
-        recorder.capacity.store(kept, Ordering::Release);
-    }
+    let kept = kept.next_power_of_two();
+    recorder.capacity.fetch_max(kept, Ordering::AcqRel);
     if recorder.moments[0].load(Ordering::Relaxed) == 0 {
         note_moment(0);
     }
@@ -117,13 +115,13 @@ pub(crate) fn is_on() -> bool {
     accounting::ON.load(Ordering::Relaxed) & accounting::EVENTS != 0
 }
 
-/// Gives a ring its memory, once. Without memory its events are lost, and counted.
+/// Gives a ring its memory, or more. Without memory its events are lost, and counted.
 fn open(ring: &EventRing) {
     const DONTFORK: usize = nr::MADV_DONTFORK as usize;
-    if ring.is_open() {
+    let capacity = PROCESS.recorder.capacity.load(Ordering::Acquire);
+    if ring.capacity() >= capacity {
         return;
     }
-    let capacity = PROCESS.recorder.capacity.load(Ordering::Acquire);
     let len = capacity as usize * size_of::<Slot>();
     let Ok(memory) = mem::map(len) else {
         return;
@@ -155,9 +153,45 @@ pub(crate) fn switched(carrier: &Carrier, next: Option<&Thread>) {
     } else {
         EventKind::SWITCH
     };
-    note(carrier, kind, thread, next.map_or(0, Thread::tid));
+    let event = event(kind, thread, next.map_or(0, Thread::tid));
+    push(carrier, event);
+    if event.stamp.wrapping_sub(carrier.queues_noted.get()) > QUEUES_TICKS {
+        note_queues(carrier, event.stamp);
+    }
     if let Some(next) = next {
         next.is_followed();
+    }
+}
+
+/// How often a carrier notes the lengths of queues at most, in ticks of the counter: some 300 us.
+const QUEUES_TICKS: u64 = 1 << 20;
+
+/// Notes how many threads are in the queues of `carrier` and of its engine.
+#[cold]
+fn note_queues(carrier: &Carrier, stamp: u64) {
+    carrier.queues_noted.set(stamp);
+    let engine = carrier.engine();
+    let queues = Event {
+        stamp,
+        kind: EventKind::QUEUE,
+        thread: carrier.queue.len() as u32,
+        other: engine.queue.len() as u32,
+        wait: WaitKind::NONE,
+        arg: engine.number().into(),
+    };
+    push(carrier, queues);
+}
+
+/// `thread` is about to run on `carrier`, the calling one, and ran on carrier `from` before.
+#[cold]
+pub(crate) fn moved(carrier: &Carrier, thread: &Thread, from: &Carrier) {
+    note(carrier, EventKind::STEAL, Some(thread), from.id.get());
+}
+
+/// The running thread gets a signal that it handles.
+pub fn signalled(thread: &Thread, signal: u32) {
+    if is_on() {
+        note(Carrier::current(), EventKind::SIGNAL, Some(thread), signal);
     }
 }
 
@@ -190,6 +224,30 @@ pub fn created(thread: &Thread, parent: &Thread) {
     }
 }
 
+/// The program says something of its thread, which runs here: a `TraceKind`, the address and the
+/// length of a text, and a counter's value.
+pub fn annotated(thread: &Thread, kind: u32, text: u64, length: u32, value: i64) {
+    if !is_on() {
+        return;
+    }
+    let (kind, [thread, other]) = match kind {
+        0 => (EventKind::SPAN_BEGIN, [thread.tid(), 0]),
+        1 => (EventKind::SPAN_END, [thread.tid(), 0]),
+        2 => (EventKind::INSTANT, [thread.tid(), 0]),
+        3 => (EventKind::COUNTER, [value as u32, (value >> 32) as u32]),
+        _ => return,
+    };
+    let event = Event {
+        stamp: raddle_arch::timestamp(),
+        kind,
+        thread,
+        other,
+        wait: WaitKind(length),
+        arg: text,
+    };
+    push(Carrier::current(), event);
+}
+
 /// Sysmon has found that `carrier` waits in the kernel with its thread.
 pub(crate) fn blocked(carrier: &Carrier) {
     if is_on() {
@@ -200,7 +258,12 @@ pub(crate) fn blocked(carrier: &Carrier) {
 /// Notes an event of a thread that runs on `carrier`, the calling one.
 #[cold]
 pub(crate) fn note(carrier: &Carrier, kind: EventKind, thread: Option<&Thread>, other: u32) {
-    if !carrier.events.push(event(kind, thread, other).words()) {
+    push(carrier, event(kind, thread, other));
+}
+
+#[inline]
+fn push(carrier: &Carrier, event: Event) {
+    if !carrier.events.push(event.words()) {
         PROCESS.recorder.lost.fetch_add(1, Ordering::Relaxed);
     }
 }

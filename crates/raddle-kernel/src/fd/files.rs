@@ -35,6 +35,7 @@ use raddle_arch::timestamp;
 use raddle_engine::direct::DirectRead;
 use raddle_engine::pump::Entry;
 use raddle_engine::ring::Work;
+use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, PROCESS};
 use raddle_sys::abi::IoVec;
 use raddle_sys::mem::PAGE_SIZE;
@@ -280,7 +281,7 @@ fn pread_once_there(frame: &Frame, pace: &AtomicU32) -> Option<Outcome> {
     let mut tries = 0;
     while tries < TRIES {
         let thread = Carrier::current().thread();
-        thread.waits_for(Way::In.kind(), fd, 0);
+        thread.waits_for(WaitKind::PAGE, fd, 0);
         let answer = PROCESS.pages.wait(fd as u32, last as u64);
         if let Some(outcome) = helped::run_with_first_file(frame) {
             return Some(outcome);

@@ -11,7 +11,7 @@ use crate::signal::routing::{self, process_pending};
 use crate::signal::{alternate, held, preemption, stops};
 use core::sync::atomic::Ordering;
 use raddle_engine::chaos::{self, Point};
-use raddle_engine::{Carrier, Thread};
+use raddle_engine::{Carrier, Thread, events};
 use raddle_sys::abi::{SigAction, SigInfo, StackT};
 use raddle_sys::{err, errno};
 
@@ -193,6 +193,7 @@ unsafe fn next(frame: *mut Moved, thread: &Thread) -> ! {
 /// Calls a user handler with the frame as its context.
 unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &SigAction) -> ! {
     let signal = info.signo as u32;
+    events::signalled(thread, signal);
     let signals = &thread.signals;
     let mask = signals.mask.load(Ordering::Relaxed);
     let after = signals.suspended_mask.take().unwrap_or(mask);

@@ -118,9 +118,26 @@ pub(super) struct CompactSched {
 pub(super) struct TrackDescriptor {
     #[prost(uint64, optional, tag = "1")]
     pub uuid: Option<u64>,
+    #[prost(string, optional, tag = "2")]
+    pub name: Option<String>,
+    #[prost(message, optional, tag = "3")]
+    pub process: Option<ProcessDescriptor>,
     #[prost(message, optional, tag = "4")]
     pub thread: Option<ThreadDescriptor>,
+    #[prost(uint64, optional, tag = "5")]
+    pub parent_uuid: Option<u64>,
+    #[prost(message, optional, tag = "8")]
+    pub counter: Option<CounterDescriptor>,
 }
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct ProcessDescriptor {
+    #[prost(int32, optional, tag = "1")]
+    pub pid: Option<i32>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct CounterDescriptor {}
 
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct ThreadDescriptor {
@@ -132,6 +149,7 @@ pub(super) struct ThreadDescriptor {
     pub thread_name: Option<String>,
 }
 
+/// Read in tests only; see `encode`.
 #[derive(Clone, PartialEq, Message)]
 pub(super) struct TrackEvent {
     #[prost(uint64, repeated, tag = "3")]
@@ -142,6 +160,8 @@ pub(super) struct TrackEvent {
     pub name_iid: Option<u64>,
     #[prost(uint64, optional, tag = "11")]
     pub track_uuid: Option<u64>,
+    #[prost(int64, optional, tag = "30")]
+    pub counter_value: Option<i64>,
 }
 
 /// Strings that events refer to by numbers.

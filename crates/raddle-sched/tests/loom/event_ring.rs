@@ -12,9 +12,11 @@ const CAPACITY: u64 = 2;
 /// Makes a ring with memory, which the model leaks.
 fn ring() -> EventRing {
     let ring = EventRing::default();
-    let slots: Vec<Slot> = (0..CAPACITY).map(|_| Slot::empty()).collect();
+    #[repr(align(64))]
+    struct Aligned([Slot; CAPACITY as usize]);
+    let slots = Box::new(Aligned(std::array::from_fn(|_| Slot::empty())));
     // SAFETY: leaked, so alive for ever.
-    unsafe { ring.open(Box::leak(slots.into_boxed_slice()).as_mut_ptr(), CAPACITY) };
+    unsafe { ring.open(Box::leak(slots).0.as_mut_ptr(), CAPACITY) };
     ring
 }
 

@@ -3,6 +3,9 @@
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use raddle_sched::{EventRing, SpinLock};
 
+/// Texts that are remembered as written.
+pub(crate) const TEXTS: usize = 256;
+
 /// See [`crate::state::events`].
 pub(crate) struct Recorder {
     /// Until when events are recorded (CLOCK_MONOTONIC); 0 for not at all.
@@ -25,6 +28,9 @@ pub(crate) struct Recorder {
     pub(crate) folder: AtomicPtr<u8>,
     /// 1 once a crash has been written, or is being written.
     pub(crate) crashed: AtomicU32,
+    /// Addresses of texts that are in the file of a crash, by their lowest bits. Used by the thread
+    /// that writes the file.
+    pub(crate) texts: [AtomicU64; TEXTS],
     /// Held by the one that writes to `common`.
     pub(crate) writer: SpinLock<()>,
 }
@@ -41,6 +47,7 @@ impl Recorder {
             is_flight_recorder: AtomicU32::new(0),
             folder: AtomicPtr::new(core::ptr::null_mut()),
             crashed: AtomicU32::new(0),
+            texts: [const { AtomicU64::new(0) }; TEXTS],
             writer: SpinLock::new(()),
         }
     }

@@ -1,0 +1,212 @@
+//! What traces are made of.
+
+use prost::Message as _;
+
+use super::encode::TrackKind;
+use super::*;
+
+fn event(kind: EventKind, thread: u32, other: u32, wait: WaitKind) -> Event {
+    Event {
+        stamp: 1,
+        kind,
+        thread,
+        other,
+        wait,
+        arg: 0x1000,
+    }
+}
+
+#[test]
+fn switches_wakes_and_waits_are_written() {
+    let mut bytes = Vec::new();
+    let mut writer = PerfettoWriter::new(&mut bytes, 7, vec!["a".into()], 1).unwrap();
+    writer.name(7, "main").unwrap();
+    writer.name(8, "worker").unwrap();
+    let lane = Lane::Carrier(3);
+    let waits = event(EventKind::SWITCH, 8, 7, WaitKind::MUTEX);
+    writer.event(lane, &waits, 100).unwrap();
+    let woken = event(EventKind::WAKE, 8, 7, WaitKind::MUTEX);
+    writer.event(lane, &woken, 200).unwrap();
+    let ends = event(EventKind::END, 7, 8, WaitKind::NONE);
+    writer.event(lane, &ends, 300).unwrap();
+    assert_eq!(writer.finish(400).unwrap(), Counts { runs: 2, wakes: 1 });
+    let trace = messages::Trace::decode(&bytes[..]).unwrap();
+    let names: Vec<_> = trace
+        .packet
+        .iter()
+        .filter_map(|packet| packet.interned_data.as_ref())
+        .flat_map(|data| &data.event_names)
+        .map(|name| (name.iid, name.name.as_deref()))
+        .collect();
+    assert_eq!(names, [(Some(1), Some("mutex 0x1000"))]);
+    let slices: Vec<_> = trace
+        .packet
+        .iter()
+        .filter_map(|packet| Some((packet.timestamp?, packet.track_event.as_ref()?)))
+        .filter(|(_, event)| event.counter_value.is_none())
+        .map(|(at, slice)| (at, slice.r#type.unwrap(), slice.name_iid))
+        .collect();
+    assert_eq!(
+        slices,
+        [
+            (100, TrackKind::Begin as u32, Some(1)),
+            (300, TrackKind::End as u32, None)
+        ]
+    );
+    let bundles: Vec<_> = trace
+        .packet
+        .iter()
+        .filter_map(|packet| packet.ftrace_events.as_ref())
+        .collect();
+    let [bundle] = bundles[..] else {
+        panic!("one bundle: {bundles:?}");
+    };
+    assert_eq!(bundle.cpu, Some(3));
+    let events = bundle.compact_sched.as_ref().unwrap();
+    assert_eq!(events.switch_timestamp, [100, 200]);
+    assert_eq!(events.switch_prev_state, [SLEEPING as i64, DEAD as i64]);
+    assert_eq!(events.switch_next_pid, [7, 8]);
+    assert_eq!(events.intern_table, ["main", "worker"]);
+    assert_eq!(events.waking_timestamp, [200]);
+    assert_eq!(
+        (&events.waking_pid[..], &events.waking_comm_index[..]),
+        (&[8][..], &[1][..])
+    );
+}
+
+/// What a track shows: the type of each event, its name or value.
+fn shown(bytes: &[u8], track: u64) -> Vec<String> {
+    let trace = messages::Trace::decode(bytes).unwrap();
+    let mut names = std::collections::HashMap::new();
+    let mut shown = Vec::new();
+    for packet in trace.packet {
+        if packet.sequence_flags == Some(1) {
+            names.clear();
+        }
+        for name in packet
+            .interned_data
+            .into_iter()
+            .flat_map(|it| it.event_names)
+        {
+            names.insert(name.iid.unwrap(), name.name.unwrap());
+        }
+        let Some(event) = packet.track_event else {
+            continue;
+        };
+        if event.track_uuid != Some(track) {
+            continue;
+        }
+        let kind = event.r#type.unwrap();
+        let name = event.name_iid.map(|iid| names[&iid].clone());
+        let value = event.counter_value.map(|value| value.to_string());
+        let what = name.or(value).unwrap_or_default();
+        shown.push(format!("{} {kind} {what}", packet.timestamp.unwrap()));
+    }
+    shown
+}
+
+fn tracks(bytes: &[u8]) -> Vec<(String, u64)> {
+    let trace = messages::Trace::decode(bytes).unwrap();
+    let tracks = trace
+        .packet
+        .into_iter()
+        .filter_map(|it| it.track_descriptor);
+    tracks
+        .filter_map(|track| Some((track.name?, track.uuid?)))
+        .collect()
+}
+
+#[test]
+fn marks_stays_in_the_kernel_and_spans_are_on_the_track_of_the_thread() {
+    let mut bytes = Vec::new();
+    let mut writer = PerfettoWriter::new(&mut bytes, 7, Vec::new(), 1).unwrap();
+    let none = |kind, thread, other| event(kind, thread, other, WaitKind::NONE);
+    let lane = Lane::Carrier(0);
+    let span = event(EventKind::SPAN_BEGIN, 8, 0, WaitKind(4));
+    assert_eq!(writer.wants_text(&span), Some((0x1000, 4)));
+    writer.text((0x1000, 4), "work");
+    assert_eq!(writer.wants_text(&span), None);
+    for (at, event) in [
+        (1, none(EventKind::SPAN_END, 8, 0)),
+        (2, none(EventKind::STEAL, 8, 3)),
+        (3, span),
+        (4, none(EventKind::SIGNAL, 8, 10)),
+        (5, none(EventKind::BLOCK, 8, 0)),
+        (6, none(EventKind::RETURN, 8, 0)),
+        (7, none(EventKind::BLOCK, 8, 0)),
+        (8, event(EventKind::SWITCH, 8, 0, WaitKind::SLEEP)),
+        (9, none(EventKind::BLOCK, 8, 0)),
+        (10, none(EventKind::SWITCH, 0, 8)),
+        (11, span),
+    ] {
+        writer.event(lane, &event, at).unwrap();
+    }
+    writer.finish(20).unwrap();
+    let expected = [
+        "2 3 moved from carrier 3",
+        "3 1 work",
+        "4 3 signal 10",
+        "5 1 in the kernel",
+        "6 2 ",
+        "7 1 in the kernel",
+        "8 2 ",
+        "8 1 sleep",
+        "10 2 ",
+        "11 1 work",
+        "20 2 ",
+        "20 2 ",
+    ];
+    assert_eq!(shown(&bytes, 8 << 1 | 1), expected);
+}
+
+#[test]
+fn counters_are_written_when_they_change() {
+    let mut bytes = Vec::new();
+    let mut writer = PerfettoWriter::new(&mut bytes, 7, Vec::new(), 1).unwrap();
+    let queue = |own, common| Event {
+        arg: 0,
+        ..event(EventKind::QUEUE, own, common, WaitKind::NONE)
+    };
+    let counter = |value: i64| {
+        let halves = value as u64;
+        let (low, high) = (halves as u32, (halves >> 32) as u32);
+        event(EventKind::COUNTER, low, high, WaitKind(0))
+    };
+    writer.text((0x1000, 0), "jobs");
+    for (lane, at, event) in [
+        (0, 1, queue(2, 5)),
+        (1, 2, queue(1, 5)),
+        (0, 3, queue(2, 5)),
+        (0, 4, queue(0, 0)),
+        (0, 5, counter(-3)),
+        (0, 6, counter(1 << 40)),
+    ] {
+        writer.event(Lane::Carrier(lane), &event, at).unwrap();
+    }
+    writer.finish(20).unwrap();
+    let tracks = tracks(&bytes);
+    let of = |name: &str| {
+        let (_, track) = tracks.iter().find(|(it, _)| it == name).unwrap();
+        shown(&bytes, *track)
+    };
+    assert_eq!(of("run queue of carrier 0"), ["1 4 2", "4 4 0"]);
+    assert_eq!(of("run queue of carrier 1"), ["2 4 1"]);
+    assert_eq!(of("run queue of all carriers"), ["1 4 5", "4 4 0"]);
+    assert_eq!(of("runnable threads"), ["1 4 7", "2 4 8", "4 4 1"]);
+    assert_eq!(of("jobs"), ["5 4 -3", "6 4 1099511627776"]);
+}
+
+#[test]
+fn threads_that_have_ended_are_forgotten() {
+    let mut writer = PerfettoWriter::new(io::sink(), 7, Vec::new(), 1).unwrap();
+    for tid in 1..10_000 {
+        let at = u64::from(tid);
+        let lane = Lane::Carrier(0);
+        let span = event(EventKind::SPAN_BEGIN, tid, 0, WaitKind::NONE);
+        let ends = event(EventKind::END, tid, 0, WaitKind::NONE);
+        writer.name(tid, "worker").unwrap();
+        writer.event(lane, &span, at).unwrap();
+        writer.event(lane, &ends, at).unwrap();
+    }
+    assert!(writer.threads.len() <= 1, "{}", writer.threads.len());
+}
