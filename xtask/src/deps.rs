@@ -59,6 +59,14 @@ const PY_SPY: Wheel = Wheel {
     name: "py-spy",
 };
 
+/// A parser of metrics: a package without a program.
+const PROMETHEUS: Wheel = Wheel {
+    wanted: "prometheus-client==0.26.0",
+    folder: "prometheus-client",
+    program: "prometheus_client/__init__.py",
+    name: "prometheus-client",
+};
+
 const fn programs(
     package: &'static str,
     names: &'static [&'static str],
@@ -106,6 +114,11 @@ const DEPENDENCIES: &[Dependency] = &[
         present: Presence::Wheel(&PY_SPY),
         without: "lane real: other tools of Python",
     },
+    Dependency {
+        package: "prometheus-client",
+        present: Presence::Wheel(&PROMETHEUS),
+        without: "lane real: metrics in a parser of Prometheus",
+    },
     programs("nodejs", &["node"], "lane real: JavaScript"),
     programs(
         "elfutils",
@@ -114,6 +127,11 @@ const DEPENDENCIES: &[Dependency] = &[
     ),
     programs("strace", &["strace"], "lane real: other tools, strace"),
     programs("linux-perf", &["perf"], "lane real: other tools, perf"),
+    programs(
+        "chromium-headless-shell",
+        &["chromium-headless-shell"],
+        "lane real: pages in a browser",
+    ),
     programs("mariadb-server", &["mariadbd"], "lane real: MariaDB"),
     programs("sysbench", &["sysbench"], "lane real: MariaDB"),
     programs("wrk", &["wrk"], "lane real: the HTTP server under load"),

@@ -7,7 +7,9 @@ mod ctl;
 mod dump;
 mod gdb;
 mod locks;
+mod metrics;
 mod record;
+mod report;
 mod top;
 mod trace;
 
@@ -30,7 +32,9 @@ pub(crate) use ctl::{Allotment, Change, CtlArguments, Switch};
 pub(crate) use dump::StackArguments;
 pub(crate) use gdb::GdbArguments;
 pub(crate) use locks::LocksArguments;
+pub(crate) use metrics::MetricsArguments;
 pub(crate) use record::RecordArguments;
+pub(crate) use report::ReportArguments;
 pub(crate) use top::{SortKey, TopArguments};
 pub(crate) use trace::TraceArguments;
 
@@ -74,8 +78,10 @@ pub(crate) enum Command {
     Core(CoreArguments),
     Gdb(GdbArguments),
     Record(RecordArguments),
+    Report(ReportArguments),
     Locks(LocksArguments),
     Trace(TraceArguments),
+    Metrics(MetricsArguments),
     Ctl(CtlArguments),
     Bench(BenchArguments),
     Completions(CompletionsArguments),

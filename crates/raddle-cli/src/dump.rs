@@ -37,6 +37,7 @@ use raddle_stacks::locks::Deadlock;
 use crate::cli::{Allotment, Change, CtlArguments, DumpArguments, StackArguments, Switch};
 use crate::failure::{Failure, say};
 use filter::Filter;
+pub(crate) use groups::without_numbers;
 use stacks::Taken;
 use usage::Usage;
 

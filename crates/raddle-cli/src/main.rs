@@ -12,10 +12,12 @@ mod dump;
 mod failure;
 mod gdb;
 mod machine;
+mod metrics;
 mod output;
 mod pages;
 mod record;
 mod recording;
+mod report;
 mod run;
 mod stack;
 mod table;
@@ -48,7 +50,9 @@ fn execute() -> ExitCode {
         Command::Gdb(arguments) => gdb::run(&arguments),
         Command::Record(arguments) => record::run(&arguments),
         Command::Locks(arguments) => record::locks_command::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Trace(arguments) => trace::run(&arguments),
+        Command::Metrics(arguments) => metrics::run(&arguments),
         Command::Ctl(arguments) => dump::control(&arguments),
         Command::Bench(arguments) => bench::run(&arguments),
         Command::Completions(arguments) => pages::completions(&arguments),

@@ -1,7 +1,7 @@
 //! `raddle record`: where the threads of a process spend their time.
 
 mod chooser;
-mod formats;
+pub(crate) mod formats;
 mod locks;
 pub(crate) mod locks_command;
 mod names;
@@ -85,7 +85,9 @@ fn finish(
         let what = format!("process {} did nothing while it was recorded", profile.pid);
         return Err(Failure::input(what, "record it for longer, with -d").into());
     }
-    files.write(&profile)?;
+    for path in files.write(&profile)? {
+        println!("{} is written", path.display());
+    }
     print!("{}", raddle_record::outputs::summary::text(&profile));
     Ok(())
 }

@@ -25,6 +25,7 @@
 pub mod crash;
 pub(crate) mod layout;
 mod records;
+mod totals;
 pub mod tracer;
 
 use crate::os::shown;
@@ -37,7 +38,7 @@ pub use raddle_inspect::CodePlaces;
 use raddle_inspect::{
     BlockingRecords, BlockingSites, CarrierRecord, Header, Histogram, Layout, NO_CARRIER,
     PROOF_BYTES, PROOF_NAME, PROOF_WANTED, PolicyKind, REQUEST_MAGIC, Request, RequestKind,
-    SocketName, ThreadRecord, Wire,
+    SocketName, ThreadRecord, Totals, Wire,
 };
 use raddle_sched::policies::Kind;
 use raddle_sched::quota::MAX_PERCENT;
@@ -312,7 +313,8 @@ impl Client {
         if !self.answer.write(request) {
             return false;
         }
-        if request.kind == RequestKind::LAYOUT && request.value != 0 {
+        let may_read = matches!(request.kind, RequestKind::LAYOUT | RequestKind::METRICS);
+        if may_read && request.value != 0 {
             self.reads = tracer::reader_comes(peer(Self::fd()).map_or(0, |peer| peer[0]));
         }
         // Whoever has events recorded for ever doesn't read them now.
@@ -478,7 +480,8 @@ impl Answer {
         };
         let is_stats = request.kind == RequestKind::STATS;
         let is_layout = matches!(request.kind, RequestKind::LAYOUT | RequestKind::RECORD);
-        let threads = if is_stats || is_layout {
+        let is_metrics = request.kind == RequestKind::METRICS;
+        let threads = if is_stats || is_layout || is_metrics {
             0
         } else {
             PROCESS.threads.iter().count()
@@ -489,30 +492,36 @@ impl Answer {
             + 2 * size_of::<Histogram>()
             + size_of::<BlockingRecords>()
             + size_of::<BlockingSites>()
+            + size_of::<Totals>()
             + size_of::<Layout>();
         let Ok(memory) = mem::map(room) else {
             return false;
         };
         (self.memory, self.room, self.len) = (memory, room, 0);
-        self.write_snapshot(threads, answer);
+        self.write_snapshot(threads, answer, is_metrics);
         if is_stats {
             self.add(&delays::wake_ups());
             self.add(&PROCESS.blocking.latest());
             PROCESS.blocking.sites().for_each(|site| self.add(&site));
             self.add(&delays::histogram());
         }
-        if is_layout {
+        if is_metrics {
+            self.add(&totals::totals());
+        }
+        if is_layout || is_metrics {
             self.add(&layout::layout());
         }
         true
     }
 
-    fn write_snapshot(&mut self, threads: usize, answer: u32) {
+    /// `ended` is true to show carriers that have ended, too.
+    fn write_snapshot(&mut self, threads: usize, answer: u32, ended: bool) {
         let all = || PROCESS.carriers().enumerate();
         let mut exists = [0u64; MAX_CARRIERS / 64]; // those that have ended may begin again
-        let lives = |(_, carrier): &(usize, &Carrier)| carrier.state() != CarrierState::Ended;
+        let shown =
+            |(_, carrier): &(usize, &Carrier)| ended || carrier.state() != CarrierState::Ended;
         all()
-            .filter(lives)
+            .filter(shown)
             .for_each(|(at, _)| exists[at / 64] |= 1 << (at % 64));
         let carriers: u32 = exists.iter().map(|bits| bits.count_ones()).sum();
         let now_ns = clock::now_ns();
@@ -539,7 +548,7 @@ impl Answer {
         });
         let chosen = |&(at, _): &(usize, &Carrier)| exists[at / 64] & 1 << (at % 64) != 0;
         for (_, carrier) in all().filter(chosen) {
-            self.add(&carrier_record(carrier));
+            self.add(&carrier_record(carrier, ended));
         }
         let mut left = threads;
         for thread in PROCESS.threads.iter().take(threads) {

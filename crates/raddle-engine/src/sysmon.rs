@@ -323,6 +323,9 @@ impl Watch {
             PROCESS.follow_cpus();
         }
         events::look(now_ns);
+        if !events::is_on() {
+            inspect::tracer::recorder_leaves();
+        }
         accounting::look(now_ns);
         let round = self.act(now_ns);
         if !round.acted && self.sleeps_beside_one() {

@@ -54,6 +54,8 @@ code! {
         BLOCKED = 4, "blocked";
         /// Sleeps until a running carrier blocks in the kernel.
         SPARE = 5, "spare";
+        /// It has no kernel thread any more; only in an answer to [`RequestKind::METRICS`].
+        ENDED = 6, "ended";
     }
 }
 
@@ -115,6 +117,10 @@ code! {
         /// the longest counts. The high half is the number of events that a carrier keeps, a power
         /// of two; the largest that was asked for counts. Returns a [`Layout`](crate::Layout), too.
         RECORD = 8, "record";
+        /// Returns a snapshot without threads and with carriers that have ended, followed by
+        /// [`Totals`](crate::Totals) and a [`Layout`](crate::Layout). The value is as for
+        /// [`RequestKind::LAYOUT`].
+        METRICS = 16, "metrics";
     }
 }
 

@@ -52,6 +52,7 @@ mod records;
 pub mod settings;
 mod snapshot;
 mod socket_name;
+mod totals;
 
 pub use blocking::{
     BLOCKING_RECORDS, BLOCKING_SITES, BlockingRecord, BlockingRecords, BlockingSite, BlockingSites,
@@ -73,3 +74,4 @@ pub use records::{
 };
 pub use snapshot::{ParseError, Snapshot};
 pub use socket_name::SocketName;
+pub use totals::{ENGINES_MAX, EngineRecord, TOTALS_VERSION, Totals, WAIT_KINDS};

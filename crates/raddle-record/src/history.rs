@@ -16,6 +16,10 @@
 //! Where in the code the time was spent is known of some of these spans only, which the reader of
 //! stacks has [marked](History::mark).
 
+mod live;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
@@ -24,6 +28,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::profile::{Activity, Thread};
 use crate::rings::Lane;
+use live::{Before, Live, Mark, carried, object_of, waiting, word_of};
 
 /// The most threads that are told apart; further ones count as one.
 const THREADS_MAX: usize = 1 << 18;
@@ -81,7 +86,7 @@ pub struct Span {
     /// When it began, by CLOCK_BOOTTIME.
     pub from_ns: u64,
     pub ns: u64,
-    /// The time for which it stands, in nanoseconds: with all spans of which the stack is not known.
+    /// The time for which it stands, in nanoseconds: its own, and that of spans without a stack.
     pub stands_for_ns: f64,
 }
 
@@ -93,56 +98,6 @@ pub struct Unread {
     pub object: u64,
     /// Which span of the thread it is.
     serial: u64,
-}
-
-/// A thread that lives.
-struct Live {
-    position: Position,
-    activity: Activity,
-    object: u64,
-    since_ns: u64,
-    serial: u64,
-    /// It was woken before it was told that it waits.
-    is_woken: bool,
-    mark: Option<Mark>,
-    /// What it has waited for since it ran last.
-    waited_for: Option<(WaitKind, u64)>,
-    /// What it has waited for, and since when it has that: if it is a lock, it holds it.
-    taken: Vec<Taken>,
-}
-
-impl Live {
-    fn before(&self) -> Before {
-        Before {
-            position: self.position,
-            activity: self.activity,
-            object: self.object,
-            since_ns: self.since_ns,
-            mark: self.mark,
-        }
-    }
-}
-
-/// A span that ends.
-struct Before {
-    position: Position,
-    activity: Activity,
-    object: u64,
-    since_ns: u64,
-    mark: Option<Mark>,
-}
-
-/// A lock, or what may be one, and when a thread took it.
-type Taken = ((WaitKind, u64), u64);
-
-/// The stack of a span.
-#[derive(Clone, Copy)]
-struct Mark {
-    stack: StackNumber,
-    /// How likely it was that it was read.
-    chance: f64,
-    /// It was read in this span, and not in the one before.
-    is_own: bool,
 }
 
 /// See the module.
@@ -569,225 +524,5 @@ impl History {
             spans: self.spans,
             dropped_spans: self.dropped_spans,
         }
-    }
-}
-
-/// Returns the mark of the next span, if the thread has the same stack there: it was woken, and has
-/// not run. The chance that a short wait was seen is in proportion to its length.
-fn carried(live: &Live, next: Activity, at_ns: u64, interval_ns: u64) -> Option<Mark> {
-    let waited = matches!(live.activity, Activity::Waiting(_));
-    let mark = live.mark.filter(|_| waited && next == Activity::Runnable)?;
-    let ns = at_ns.saturating_sub(live.since_ns).max(1);
-    let seen = (ns as f64 / interval_ns.max(1) as f64).min(1.0);
-    Some(Mark {
-        chance: mark.chance * seen,
-        is_own: false,
-        ..mark
-    })
-}
-
-/// Returns what a thread does that has left its carrier.
-fn waiting(kind: WaitKind) -> Activity {
-    match kind {
-        WaitKind::NONE | WaitKind::YIELD => Activity::Runnable,
-        kind => Activity::Waiting(kind),
-    }
-}
-
-/// Returns what a thread waits for if it is a word in memory, as locks are.
-fn word_of(kind: WaitKind, object: u64) -> Option<(WaitKind, u64)> {
-    (object != 0 && kind.is_address()).then_some((kind, object))
-}
-
-/// Returns what a thread waits for, if the argument says it.
-fn object_of(activity: Activity, arg: u64) -> u64 {
-    let says = |kind: WaitKind| {
-        kind.is_address()
-            || kind.is_descriptor()
-            || matches!(kind, WaitKind::OTHER | WaitKind::CHILD)
-    };
-    match activity {
-        Activity::Waiting(kind) if says(kind) => arg,
-        _ => 0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BEGIN: u64 = 1000;
-
-    fn event(kind: EventKind, thread: u32, other: u32, wait: WaitKind) -> Event {
-        Event {
-            stamp: 1,
-            kind,
-            thread,
-            other,
-            wait,
-            arg: 0x40,
-        }
-    }
-
-    fn told(events: &[(u32, EventKind, u32, u32, WaitKind, u64)]) -> Told {
-        let mut history = History::new(BEGIN, 10);
-        for &(lane, kind, thread, other, wait, at) in events {
-            let lane = Lane::Carrier(lane);
-            history.event(lane, &event(kind, thread, other, wait), BEGIN + at);
-        }
-        history.finish(BEGIN + 100)
-    }
-
-    fn total(told: &Told, tid: u32, activity: Activity) -> Total {
-        let of = |(doing, _): &(&Doing, &Total)| {
-            told.threads[doing.thread as usize].tid == tid && doing.activity == activity
-        };
-        told.totals
-            .iter()
-            .find(of)
-            .map_or(Total::default(), |it| *it.1)
-    }
-
-    use EventKind as E;
-    use WaitKind as W;
-
-    #[test]
-    fn every_moment_of_a_thread_is_counted_once() {
-        let told = told(&[
-            (0, E::SWITCH, 0, 7, W::NONE, 10),
-            (0, E::SWITCH, 7, 8, W::MUTEX, 30),
-            (0, E::WAKE, 7, 8, W::MUTEX, 50),
-            (0, E::SWITCH, 8, 7, W::YIELD, 60),
-            (0, E::END, 7, 8, W::NONE, 90),
-        ]);
-        let thread = &told.threads[0];
-        assert_eq!((thread.tid, thread.running_ns), (7, 20 + 30));
-        assert_eq!((thread.waiting_ns, thread.runnable_ns), (20, 10));
-        assert_eq!(
-            (thread.turns, thread.wakes, thread.ended_ns),
-            (2, 1, Some(90))
-        );
-        let wait = total(&told, 7, Activity::Waiting(W::MUTEX));
-        assert_eq!((wait.ns, wait.count, wait.longest_ns), (20, 1, 20));
-        let other = &told.threads[1];
-        assert_eq!((other.running_ns, other.runnable_ns), (30 + 10, 30));
-        assert_eq!(told.wakers[&(W::MUTEX, 0x40)][&1], 1);
-    }
-
-    #[test]
-    fn a_wake_up_that_overtakes_the_switch_counts() {
-        let told = told(&[
-            (0, E::SWITCH, 0, 7, W::NONE, 0),
-            (1, E::WAKE, 7, 9, W::FUTEX, 20),
-            (0, E::SWITCH, 7, 0, W::FUTEX, 21),
-            (1, E::SWITCH, 0, 7, W::NONE, 40),
-        ]);
-        let thread = &told.threads[0];
-        assert_eq!((thread.waiting_ns, thread.runnable_ns), (0, 19));
-    }
-
-    #[test]
-    fn a_thread_that_takes_its_carrier_into_the_kernel_is_there() {
-        let told = told(&[
-            (0, E::SWITCH, 0, 7, W::NONE, 0),
-            (0, E::BLOCK, 7, 0, W::NONE, 20),
-            (0, E::RETURN, 7, 0, W::NONE, 70),
-            (0, E::SWITCH, 7, 0, W::YIELD, 80),
-        ]);
-        let thread = &told.threads[0];
-        assert_eq!((thread.running_ns, thread.in_kernel_ns), (30, 50));
-        assert_eq!(thread.runnable_ns, 20);
-    }
-
-    #[test]
-    fn a_span_is_marked_while_it_lasts() {
-        let mut history = History::new(BEGIN, 10);
-        let lane = Lane::Carrier(0);
-        let stack = StackNumber {
-            epoch: 0,
-            number: 3,
-        };
-        history.event(lane, &event(E::SWITCH, 7, 0, W::MUTEX), BEGIN);
-        let fresh = history.fresh();
-        assert_eq!((fresh.len(), fresh[0].tid), (1, 7));
-        history.mark(&fresh[0], stack, 0.5);
-        history.event(lane, &event(E::SWITCH, 0, 7, W::NONE), BEGIN + 40);
-        history.mark(&fresh[0], stack, 0.5);
-        assert!(history.fresh().is_empty());
-        history.event(lane, &event(E::SWITCH, 7, 0, W::SLEEP), BEGIN + 50);
-        let unread = history.fresh()[0];
-        history.put_back(unread);
-        assert_eq!(history.put_back_before(), Some(unread));
-        history.put_back(unread);
-        history.event(lane, &event(E::WAKE, 7, 0, W::SLEEP), BEGIN + 60);
-        assert_eq!(history.put_back_before(), None);
-        let told = history.finish(BEGIN + 70);
-        let [span] = told.spans[..] else {
-            panic!("one span: {:?}", told.spans);
-        };
-        let stands_for = (span.ns, span.stands_for_ns, span.stack);
-        assert_eq!(stands_for, (40, 80.0, stack));
-        assert_eq!(span.doing.object, 0x40);
-    }
-
-    #[test]
-    fn a_thread_that_was_woken_has_the_stack_of_its_wait() {
-        let mut history = History::new(BEGIN, 10);
-        let lane = Lane::Carrier(0);
-        let stack = StackNumber {
-            epoch: 0,
-            number: 3,
-        };
-        history.event(lane, &event(E::SWITCH, 7, 0, W::MUTEX), BEGIN);
-        let unread = history.fresh()[0];
-        history.mark(&unread, stack, 0.5);
-        history.event(lane, &event(E::WAKE, 7, 8, W::MUTEX), BEGIN + 5);
-        assert!(history.fresh().is_empty());
-        history.event(lane, &event(E::SWITCH, 0, 7, W::NONE), BEGIN + 8);
-        let told = history.finish(BEGIN + 9);
-        let spans: Vec<_> = told
-            .spans
-            .iter()
-            .map(|it| (it.ns, it.stands_for_ns))
-            .collect();
-        // The wait stands for an interval of 10 by chance a half; it was seen by chance a half.
-        assert_eq!(spans, [(5, 20.0), (3, 12.0)]);
-    }
-
-    #[test]
-    fn a_hold_lasts_from_the_end_of_a_wait_to_the_next_waiters_wake_up() {
-        let told = told(&[
-            (0, E::SWITCH, 7, 8, W::FUTEX, 0),
-            (0, E::WAKE, 7, 8, W::FUTEX, 10),
-            (0, E::SWITCH, 8, 7, W::FUTEX, 20),
-            (0, E::SWITCH, 7, 0, W::SLEEP, 30),
-            (0, E::SWITCH, 0, 7, W::NONE, 50),
-            (0, E::WAKE, 8, 7, W::FUTEX, 60),
-            (0, E::WAKE, 8, 7, W::FUTEX, 61),
-        ]);
-        let hold = told.holds[&(W::FUTEX, 0x40)];
-        assert_eq!((hold.ns, hold.count, hold.longest_ns), (40, 1, 40));
-    }
-
-    #[test]
-    fn a_new_thread_has_the_name_of_its_parent() {
-        let mut history = History::new(BEGIN, 10);
-        let mut record = ThreadRecord {
-            tid: 7,
-            carrier: 2,
-            ..ThreadRecord::default()
-        };
-        record.state = ThreadState::RUNNING;
-        history.was_there(&record);
-        history.name(7, b"pool");
-        assert_eq!(history.running(2), Some((7, 0)));
-        let made = event(E::CREATE, 8, 7, W::NONE);
-        history.event(Lane::Carrier(2), &made, BEGIN + 5);
-        let told = history.finish(BEGIN + 10);
-        assert_eq!(
-            (&*told.threads[1].name, told.threads[1].began_ns),
-            ("pool", Some(5))
-        );
-        assert_eq!(told.threads[0].running_ns, 10);
     }
 }

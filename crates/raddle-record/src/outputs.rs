@@ -2,6 +2,8 @@
 //!
 //! | module | output |
 //! |---|---|
+//! | [`comparison`] | what differs between two profiles |
+//! | [`document`] | a profile's facts as JSON |
 //! | [`firefox`] | a file for the Firefox Profiler |
 //! | [`folded`] | a line for each stack, for scripts that draw flame graphs |
 //! | [`locks`] | locks that threads waited for, for a terminal |
@@ -14,6 +16,8 @@
 //! Names come from the program: no output lets them end a field, a line or a tag. A profile's
 //! positions may be out of range; such a function, stack or thread is left out or shown as unknown.
 
+pub mod comparison;
+pub mod document;
 pub mod firefox;
 pub mod folded;
 pub mod html;

@@ -11,11 +11,11 @@
 //! A span that is shorter than the interval between two looks is seen by chance, too, in proportion
 //! to its length; so each one that is seen stands for an interval.
 //!
-//! A doing without any stack borrows those of threads with the same name but for digits: of the same
-//! object, else of the same activity. Without these its stack is a note.
+//! A doing without any stack borrows those of threads with the same name but for digits: of the
+//! same object, else of the same activity. Without these its stack is a note.
 //!
-//! Time on a carrier may be more than CPU time: the kernel ran another process, or the thread was in
-//! the kernel where that is not sampled. The rest is a note of its own, for all threads of a name
+//! Time on a carrier may be more than CPU time: the kernel ran another process, or the thread was
+//! in the kernel where that is not sampled. The rest is a note of its own, for all threads of a name
 //! together, since few samples say little of one thread.
 
 use std::collections::BTreeMap;

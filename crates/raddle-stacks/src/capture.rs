@@ -5,6 +5,7 @@
 //! that it had. Otherwise all is read once more, a few times.
 
 mod lights;
+mod recorded;
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -214,14 +215,6 @@ impl<'a> Camera<'a> {
         })
     }
 
-    /// One that takes no samples of threads that execute.
-    pub(crate) fn without_samples(target: &'a Target<'a>) -> Option<Camera<'a>> {
-        Some(Camera {
-            sampler: Sampler::none(),
-            ..Camera::new(target)?
-        })
-    }
-
     /// Returns the slots of the threads that `is_wanted` picks.
     pub(crate) fn slots(&mut self, is_wanted: &dyn Fn(&ThreadRecord) -> bool) -> Vec<Slot> {
         let mut slots = Vec::new();
@@ -271,31 +264,6 @@ impl<'a> Camera<'a> {
             stack: self.managed_alone(&slot),
             wait_lock: 0,
         }
-    }
-
-    /// Returns the number of a sample's stack; `None` if it has no frame.
-    pub(crate) fn number_of_sample(&mut self, tid: u32, sample: &Sample) -> Option<u32> {
-        let record = ThreadRecord {
-            tid,
-            ..ThreadRecord::default()
-        };
-        let stack = self.stack_of_sample(&record, sample);
-        (!stack.frames.is_empty()).then(|| self.number(stack))
-    }
-
-    /// Has what is limited for one reading begin anew.
-    pub(crate) fn renew(&mut self) {
-        if let Some(python) = &mut self.python {
-            python.renew();
-        }
-        self.map.renew(self.target.pid);
-        self.unwinder.renew();
-        self.kernel_threads.renew();
-    }
-
-    /// Returns all different managed frames.
-    pub(crate) fn managed_frames(&self) -> &[ManagedFrame] {
-        &self.managed.all
     }
 
     /// Keeps equal stacks once.

@@ -88,7 +88,11 @@ impl Java {
                 before.insert(slot.record.tid, slot.record.switches);
             }
         });
-        let answer = attach::thread_dump(target.pid, service, PATIENCE);
+        let is_off = || {
+            let flag = hotspot::flag(target.memory, target.modules, "DisableAttachMechanism");
+            flag == Some(true)
+        };
+        let answer = attach::thread_dump(target.pid, service, &is_off, PATIENCE);
         Some(answer.map(|text| Java {
             threads: print::threads(&text),
             before,

@@ -18,6 +18,7 @@
 //! | `table` | the table of threads |
 //! | `tables` | where the tables are, if the process doesn't say it |
 //! | `carriers` | the carriers and engines |
+//! | `slots` | what each thread has counted, for metrics: some slots at a time |
 //! | `light` | the light threads of the explicit API |
 //! | `capture` | the stacks of all threads, each one that the thread had |
 //! | `symbols` | names, lines, inlined functions |
@@ -54,6 +55,7 @@ mod registers;
 mod rules;
 mod sampler;
 mod series;
+mod slots;
 mod stop;
 mod symbols;
 mod table;
@@ -71,6 +73,7 @@ pub use names::{Function, SERVE_NAMES, serve_names};
 pub use reader::StackReader;
 pub use registers::{ThreadRegisters, parked, read_registers};
 pub use series::{RunningSample, Series};
+pub use slots::{Counters, Slots};
 pub use stop::StoppedProcess;
 pub use symbols::{Named, Symbols};
 pub use table::{ThreadSlot, Threads, threads};

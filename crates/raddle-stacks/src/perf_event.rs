@@ -327,8 +327,8 @@ fn word(record: &[u8], number: usize) -> Option<u64> {
 }
 
 impl Sample {
-    /// The body of a record: the time, the event's count, the ABI, the registers, the size of the copy, the copy, and
-    /// how many of its bytes the kernel could read.
+    /// The body of a record: the time, the event's count, the ABI, the registers, the size of the
+    /// copy, the copy, and how many of its bytes the kernel could read.
     fn parse(record: &[u8], is_in_kernel: bool) -> Option<Sample> {
         const FIRST: usize = 3;
         if word(record, 2)? != PERF_SAMPLE_REGS_ABI_64 {

@@ -3,9 +3,9 @@
 //! A carrier is a kernel thread, and runs many green threads. Which of them a sample belongs to
 //! follows from its time, and from what the carrier has recorded.
 //!
-//! The CPU time between two samples is drawn by lot for each, so that a program with a period of its
-//! own is not seen at the same place again and again. A sample stands for the CPU time since the one
-//! before, which the event counts.
+//! The CPU time between two samples is drawn by lot for each, so that a program with a period of
+//! its own is not seen at the same place again and again. A sample stands for the CPU time since
+//! the one before, which the event counts.
 
 use std::collections::HashMap;
 use std::io;

@@ -62,6 +62,56 @@ impl<'a> Threads<'a> {
     }
 }
 
+/// Returns true if every field is inside of a slot, and the table has a size that can be.
+pub(crate) fn makes_sense(layout: &Layout) -> bool {
+    let slots = layout.chunk_count.saturating_mul(layout.slots_per_chunk);
+    let offsets = &layout.thread;
+    let ends = [
+        offsets.tid,
+        offsets.life,
+        offsets.on_cpu,
+        offsets.claim,
+        offsets.wait_kind,
+        offsets.wait_arg,
+        offsets.wait_lock,
+        offsets.since_ns,
+        offsets.deadline_ns,
+        offsets.ready_ns,
+        offsets.context,
+        offsets.switches,
+        offsets.steal,
+        offsets.preempt,
+        offsets.park,
+        offsets.carrier,
+        offsets.bound,
+        offsets.save_area,
+        offsets.engine,
+        offsets.group,
+        offsets.name,
+        offsets.host,
+        offsets.charged_ns,
+    ];
+    let are_inside = ends
+        .iter()
+        .all(|&at| u64::from(at) + NAME_BYTES as u64 <= layout.slot_bytes);
+    layout.slot_bytes <= SLOT_BYTES_MAX
+        && layout.slots_per_chunk != 0
+        && slots <= SLOTS_MAX
+        && layout.thread_fs <= layout.slot_bytes.saturating_sub(8)
+        && are_inside
+}
+
+/// Returns the state that a slot's words tell.
+pub(crate) fn state_of(life: u32, is_on_cpu: bool, claim: u32) -> ThreadState {
+    let is_waiting = matches!(claim, Layout::CLAIM_WAITING | Layout::CLAIM_QUEUED);
+    match () {
+        () if life == Layout::LIFE_EXITING => ThreadState::EXITING,
+        () if is_on_cpu => ThreadState::RUNNING,
+        () if is_waiting => ThreadState::WAITING,
+        () => ThreadState::RUNNABLE,
+    }
+}
+
 /// The table.
 pub(crate) struct Table<'a> {
     memory: &'a dyn Memory,
@@ -108,43 +158,8 @@ impl<'a> Table<'a> {
     /// `None` if the layout makes no sense.
     pub(crate) fn new(target: &Target<'a>) -> Option<Table<'a>> {
         let layout = target.layout;
-        let slots = layout.chunk_count.checked_mul(layout.slots_per_chunk)?;
-        let offsets = &layout.thread;
-        let ends = [
-            offsets.tid,
-            offsets.life,
-            offsets.on_cpu,
-            offsets.claim,
-            offsets.wait_kind,
-            offsets.wait_arg,
-            offsets.wait_lock,
-            offsets.since_ns,
-            offsets.deadline_ns,
-            offsets.ready_ns,
-            offsets.context,
-            offsets.switches,
-            offsets.steal,
-            offsets.preempt,
-            offsets.park,
-            offsets.carrier,
-            offsets.bound,
-            offsets.save_area,
-            offsets.engine,
-            offsets.group,
-            offsets.name,
-            offsets.host,
-            offsets.charged_ns,
-        ];
-        let are_inside = ends
-            .iter()
-            .all(|&at| u64::from(at) + NAME_BYTES as u64 <= layout.slot_bytes);
-        let makes_sense = layout.slot_bytes <= SLOT_BYTES_MAX
-            && layout.slots_per_chunk != 0
-            && slots <= SLOTS_MAX
-            && layout.thread_fs <= layout.slot_bytes.saturating_sub(8)
-            && are_inside;
         let turn = |carrier: &CarrierRecord| (carrier.current_tid, carrier.turn_since_ns);
-        makes_sense.then(|| Table {
+        makes_sense(layout).then(|| Table {
             memory: target.memory,
             layout,
             started_ns: target.started_ns,
@@ -235,13 +250,7 @@ impl<'a> Table<'a> {
         }
         let is_on_cpu = half(at.on_cpu)? != 0;
         let claim = half(at.claim)?;
-        let is_waiting = matches!(claim, Layout::CLAIM_WAITING | Layout::CLAIM_QUEUED);
-        let state = match () {
-            () if life == Layout::LIFE_EXITING => ThreadState::EXITING,
-            () if is_on_cpu => ThreadState::RUNNING,
-            () if is_waiting => ThreadState::WAITING,
-            () => ThreadState::RUNNABLE,
-        };
+        let state = state_of(life, is_on_cpu, claim);
         let if_waiting = |value: u64| match state {
             ThreadState::WAITING => value,
             _ => 0,

@@ -12,7 +12,8 @@ import java.util.function.IntSupplier;
  * before, so that the compilers have compiled and inlined what they want to.
  *
  * When all threads have arrived, the program prints what the virtual machine itself says of each:
- * "stack THREAD", then CLASS.METHOD:LINE for each method. At last it prints "ready".
+ * "stack THREAD", then CLASS.METHOD:LINE for each method. At last it prints "ready". With a number,
+ * so many threads compute from then on.
  */
 public class Frames {
     /** Calls of a method until it is compiled by the second compiler, and some more. */
@@ -218,7 +219,7 @@ public class Frames {
         var handles = MethodHandles.lookup();
         var type = MethodType.methodType(Object.class, Object.class, Object[].class);
         var invoke = handles.findVirtual(java.lang.reflect.Method.class, "invoke", type);
-        Object nothing = invoke.invoke(method, null, new Object[0]); // at: reflect 1 Frames.reflects
+        var nothing = invoke.invoke(method, null, new Object[0]); // at: reflect 1 Frames.reflects
         sink += nothing.hashCode();
     }
 
@@ -337,6 +338,29 @@ public class Frames {
         many(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, true); // at: many 2 Frames.passesMany
     }
 
+    // Threads that execute: with an argument only.
+
+    static long mix(long number) {
+        return (number ^ number >>> 17) * 0x9e3779b97f4a7c15L;
+    }
+
+    static long chew(long[] numbers, int rounds) {
+        long sum = 0;
+        for (int i = 0; i < rounds; i++) {
+            var copy = Arrays.copyOf(numbers, numbers.length);
+            sum += mix(copy[i % copy.length] + i) + (long) Math.sin(i);
+        }
+        return sum;
+    }
+
+    static void computes() {
+        var numbers = new long[100];
+        while (true) {
+            sink += chew(numbers, 100);
+            numbers[(int) (sink & 63)] = sink;
+        }
+    }
+
     static void start(String name, Body body) {
         var thread = new Thread(() -> {
             try {
@@ -365,6 +389,7 @@ public class Frames {
     }
 
     public static void main(String[] arguments) throws Exception {
+        int count = arguments.length == 0 ? 0 : Integer.parseInt(arguments[0]);
         start("owner", Frames::owns);
         while (!isOwned) {
             Thread.sleep(1);
@@ -397,6 +422,9 @@ public class Frames {
                 text.append(frame.getClassName()).append('.').append(frame.getMethodName());
                 text.append(':').append(frame.getLineNumber()).append('\n');
             }
+        }
+        for (int i = 0; i < count; i++) {
+            start("compute-" + i, Frames::computes);
         }
         System.out.print(text + "ready\n");
         Thread.sleep(1L << 40);

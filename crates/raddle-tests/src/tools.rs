@@ -88,6 +88,22 @@ pub fn py_spy() -> Result<PathBuf> {
     fetched("py-spy/bin/py-spy", "py-spy")
 }
 
+/// The folder that Python finds the package `prometheus_client` in: where `cargo xtask deps` puts
+/// it; empty if Python has it.
+pub fn prometheus_client() -> Result<PathBuf> {
+    let ours = target_folder()?.join("prometheus-client");
+    if ours.is_dir() {
+        return Ok(ours);
+    }
+    let import = Command::new(find_tool("python3")?)
+        .args(["-c", "import prometheus_client"])
+        .output()?;
+    if !import.status.success() {
+        bail!(Missing("Python's package prometheus-client".to_owned()));
+    }
+    Ok(PathBuf::new())
+}
+
 fn fetched(path: &str, name: &str) -> Result<PathBuf> {
     let ours = target_folder()?.join(path);
     if ours.is_file() {

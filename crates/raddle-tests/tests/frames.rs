@@ -149,7 +149,7 @@ fn compare(found: &Chains, said: &Chains, written: &Chains) -> Result<usize> {
     Ok(all)
 }
 
-fn check(line: &[OsString], written: &Chains) -> Result<usize> {
+fn start(line: &[OsString]) -> Result<Running> {
     let running = Running::start(MODE, MODE.command(line)?, None)?;
     let started = Instant::now();
     while !running.stdout_so_far().ends_with("\nready\n") {
@@ -161,6 +161,11 @@ fn check(line: &[OsString], written: &Chains) -> Result<usize> {
         );
         thread::sleep(Duration::from_millis(10));
     }
+    Ok(running)
+}
+
+fn check(line: &[OsString], written: &Chains) -> Result<usize> {
+    let running = start(line)?;
     let said = said(&running.stdout_so_far());
     ensure!(said.len() == THREADS, "{} threads", said.len());
     let count = compare(&read(&running, &said, &["--no-attach"])?, &said, written)?;
@@ -212,4 +217,73 @@ fn chains_of_methods_of_either_compiler_are_exact() {
         test,
         &[&["-XX:TieredStopAtLevel=1"], &["-XX:-TieredCompilation"]],
     );
+}
+
+/// What dumps have of threads that execute: how many threads were seen, how many stacks there were,
+/// and how many of these had guessed frames.
+fn executing(running: &Running) -> Result<[usize; 3]> {
+    const CHAIN: [&str; 3] = ["Frames.mix", "Frames.chew", "Frames.computes"];
+    let [mut seen, mut with_stack, mut guessed] = [0; 3];
+    for _ in 0..10 {
+        let mut command = Command::new(raddle()?);
+        command.arg("dump").arg(running.pid().to_string());
+        let output = command
+            .args(["--json", "--stacks", "--no-attach"])
+            .output()?;
+        let document: Value = serde_json::from_slice(&output.stdout)?;
+        let is_it = |it: &&Value| {
+            it["name"]
+                .as_str()
+                .is_some_and(|it| it.starts_with("compute-"))
+        };
+        for thread in list(&document, "threads")?.iter().filter(is_it) {
+            seen += 1;
+            let Some(number) = thread["stack"].as_u64() else {
+                continue;
+            };
+            let stack = &list(&document, "stacks")?[number as usize];
+            let mut names = Vec::new();
+            for frame in list(stack, "frames")? {
+                let managed = list(frame, "managed")?.iter();
+                names.extend(managed.filter_map(|it| it["name"].as_str()));
+            }
+            with_stack += 1;
+            guessed += usize::from(stack["guessed"] != 0);
+            let is_own = |name: &&&str| name.starts_with("Frames.") && !name.contains('$');
+            let own: Vec<&str> = names.iter().filter(is_own).copied().collect();
+            let is_right = !own.is_empty() && CHAIN.ends_with(&own);
+            let is_whole = names.last() == Some(&"java.lang.Thread.run");
+            ensure!(
+                is_right && is_whole || stack["guessed"] != 0,
+                "{names:?} {stack:#}"
+            );
+        }
+    }
+    Ok([seen, with_stack, guessed])
+}
+
+/// Compiled code calls routines for copies of arrays and sines, which say nothing of their frames.
+#[test]
+fn chains_of_threads_that_execute_are_exact() {
+    let test = "frames::chains_of_threads_that_execute_are_exact";
+    let Some(program) = or_skip(test, Program::build("Frames.java")) else {
+        return;
+    };
+    for mut variant in program.variants {
+        variant.command.push("4".into());
+        let one = || -> Result<()> {
+            let running = start(&variant.command)?;
+            // The compilers have time for what is executed most.
+            thread::sleep(Duration::from_secs(2));
+            let [seen, with_stack, guessed] = executing(&running)?;
+            say(&format!(
+                "{}: {seen} threads, {with_stack} stacks, {guessed} guessed",
+                variant.label
+            ));
+            ensure!(seen == 40 && with_stack * 2 > seen, "{seen} {with_stack}");
+            ensure!(guessed * 10 <= with_stack, "{guessed} of {with_stack}");
+            Ok(())
+        };
+        or_skip(test, one().map_err(|error| variant.name(error)));
+    }
 }

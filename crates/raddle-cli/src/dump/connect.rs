@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use raddle_inspect::{
     BlockingRecords, BlockingSites, Header, Histogram, Layout, PROOF_BYTES, PROOF_NAME,
-    PROOF_WANTED, Request, RequestKind, SocketName, Wire,
+    PROOF_WANTED, Request, RequestKind, SocketName, Totals, Wire,
 };
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
@@ -70,9 +70,23 @@ pub(crate) fn try_open(pid: u32, request: &Request) -> Result<(Vec<u8>, UnixStre
     if let Some(stopped) = process.is_stopped() {
         return Err(Unanswered::Silent(stopped));
     }
-    let deadline = Instant::now() + PATIENCE;
-    let mut link = connect(&process, deadline)?;
-    let proof = prove(&mut link, &process)?;
+    open_until(
+        &process,
+        request,
+        Instant::now() + PATIENCE,
+        ANSWER_PATIENCE,
+    )
+}
+
+/// As [`try_open`], with an answer that begins by `deadline` and takes no longer than `answer`.
+pub(crate) fn open_until(
+    process: &Process,
+    request: &Request,
+    deadline: Instant,
+    answer: Duration,
+) -> Result<(Vec<u8>, UnixStream), Unanswered> {
+    let mut link = connect(process, deadline)?;
+    let proof = prove(&mut link, process)?;
     // A process that doesn't read the request has closed the socket, and then there is no answer.
     // The few bytes fit into the socket of any process.
     let _ = link
@@ -83,13 +97,17 @@ pub(crate) fn try_open(pid: u32, request: &Request) -> Result<(Vec<u8>, UnixStre
             2 * size_of::<Histogram>() + size_of::<BlockingRecords>() + size_of::<BlockingSites>()
         }
         RequestKind::LAYOUT | RequestKind::RECORD => size_of::<Layout>(),
+        RequestKind::METRICS => size_of::<Totals>() + size_of::<Layout>(),
         _ => 0,
     };
     // A process with an earlier version of the runtime knows no layout.
-    let is_optional = matches!(request.kind, RequestKind::LAYOUT | RequestKind::RECORD);
-    match read(&mut link, extra, is_optional) {
+    let is_optional = matches!(
+        request.kind,
+        RequestKind::LAYOUT | RequestKind::RECORD | RequestKind::METRICS
+    );
+    match read(&mut link, extra, is_optional, answer) {
         Ok(answer) => Ok((answer, link.stream)),
-        Err(error) => Err(explain(&error, &process)),
+        Err(error) => Err(explain(&error, process)),
     }
 }
 
@@ -149,7 +167,7 @@ fn connect(process: &Process, deadline: Instant) -> Result<Link, Unanswered> {
         .map(|inode| SocketName::in_namespace(process.own_pid, inode));
     let mut failure = None;
     for name in second.into_iter().chain([SocketName::of(process.own_pid)]) {
-        match connect_to(&name, deadline) {
+        match connect_to(name.as_bytes(), deadline) {
             Ok(stream) => match check_peer(&stream, process) {
                 Ok(()) => return Ok(Link { stream, deadline }),
                 Err(other) => failure = Some(other.into()),
@@ -166,7 +184,7 @@ fn connect(process: &Process, deadline: Instant) -> Result<Link, Unanswered> {
 }
 
 /// Connects until the deadline: a queue that is full makes the kernel wait.
-fn connect_to(name: &SocketName, deadline: Instant) -> io::Result<UnixStream> {
+fn connect_to(name: &[u8], deadline: Instant) -> io::Result<UnixStream> {
     let left = deadline.saturating_duration_since(Instant::now());
     if left.is_zero() {
         return Err(io::ErrorKind::TimedOut.into());
@@ -174,9 +192,17 @@ fn connect_to(name: &SocketName, deadline: Instant) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
     set_socket_timeout(&socket, Timeout::Send, Some(left))?;
-    let address = SocketAddrUnix::new_abstract_name(name.as_bytes())?;
+    let address = SocketAddrUnix::new_abstract_name(name)?;
     rustix::io::retry_on_intr(|| connect_socket(&socket, &address))?;
     Ok(socket.into())
+}
+
+/// Returns the process that listens on an abstract socket.
+pub(crate) fn listener(name: &str) -> Option<u32> {
+    const PATIENCE: Duration = Duration::from_millis(100);
+    let stream = connect_to(name.as_bytes(), Instant::now() + PATIENCE).ok()?;
+    let peer = socket_peercred(&stream).ok()?;
+    Some(peer.pid.as_raw_nonzero().get().unsigned_abs())
 }
 
 /// Checks the listener's process and user. The user is that of the time when it began to listen:
@@ -223,10 +249,16 @@ fn prove(stream: &mut Link, process: &Process) -> Result<[u8; PROOF_BYTES], Unan
 }
 
 /// Reads a snapshot, and `extra` bytes that follow it, or perhaps don't.
-fn read(link: &mut Link, extra: usize, is_optional: bool) -> io::Result<Vec<u8>> {
+/// The rest of it may take as long as `patience`.
+fn read(
+    link: &mut Link,
+    extra: usize,
+    is_optional: bool,
+    patience: Duration,
+) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; size_of::<Header>()];
     link.read_exact(&mut bytes)?;
-    link.deadline = Instant::now() + ANSWER_PATIENCE;
+    link.deadline = Instant::now() + patience;
     let invalid = |what: String| io::Error::new(io::ErrorKind::InvalidData, what);
     let header = Header::parse(&bytes).map_err(|error| invalid(error.to_string()))?;
     let total = header

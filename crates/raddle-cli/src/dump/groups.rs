@@ -227,7 +227,7 @@ fn names(group: &[&Captured]) -> String {
     text
 }
 
-fn without_numbers(name: &[u8]) -> Vec<u8> {
+pub(crate) fn without_numbers(name: &[u8]) -> Vec<u8> {
     let mut text = Vec::new();
     for &byte in name {
         match byte.is_ascii_digit() {

@@ -58,7 +58,7 @@ impl Process {
     }
 
     /// Returns whether this user may ask the process: the same user, or root.
-    pub(super) fn is_ours(&self) -> bool {
+    pub(crate) fn is_ours(&self) -> bool {
         let user = geteuid().as_raw();
         user == 0 || user == self.user
     }
@@ -116,7 +116,7 @@ impl Process {
     }
 
     /// Says that the process is stopped, if it is.
-    pub(super) fn is_stopped(&self) -> Option<Failure> {
+    pub(crate) fn is_stopped(&self) -> Option<Failure> {
         let pid = self.pid;
         match self.state {
             'T' => Some(Failure::input(

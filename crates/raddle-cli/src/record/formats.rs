@@ -22,10 +22,10 @@ const FORMATS: [(&str, Writer); 5] = [
 ];
 
 /// The files, which have no names before they are whole.
-pub(super) struct Files(Vec<(Output, Writer, PathBuf)>);
+pub(crate) struct Files(Vec<(Output, Writer, PathBuf)>);
 
 impl Files {
-    pub(super) fn create(paths: &[PathBuf], force: bool) -> Result<Files, Failure> {
+    pub(crate) fn create(paths: &[PathBuf], force: bool) -> Result<Files, Failure> {
         let file = |path: &PathBuf| {
             let writer = writer(path)?;
             Ok((Output::create(path, force)?, writer, path.clone()))
@@ -33,16 +33,18 @@ impl Files {
         paths.iter().map(file).collect::<Result<_, _>>().map(Files)
     }
 
-    pub(super) fn write(self, profile: &Profile) -> Result<(), Failure> {
+    /// Writes the files, and returns their names.
+    pub(crate) fn write(self, profile: &Profile) -> Result<Vec<PathBuf>, Failure> {
+        let mut written = Vec::new();
         for (output, write, path) in self.0 {
             let mut file = BufWriter::new(output.file());
-            let written = write(profile, &mut file).and_then(|()| file.flush());
+            let outcome = write(profile, &mut file).and_then(|()| file.flush());
             drop(file);
-            written.map_err(|error| output.failed(&error))?;
+            outcome.map_err(|error| output.failed(&error))?;
             output.keep()?;
-            println!("{} is written", path.display());
+            written.push(path);
         }
-        Ok(())
+        Ok(written)
     }
 }
 

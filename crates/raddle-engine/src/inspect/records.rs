@@ -17,7 +17,8 @@ pub(super) fn shares() -> [u8; 16] {
     }
 }
 
-pub(super) fn carrier_record(carrier: &Carrier) -> CarrierRecord {
+/// `ended` is true to tell carriers that have ended from idle ones.
+pub(super) fn carrier_record(carrier: &Carrier, ended: bool) -> CarrierRecord {
     let count = |counter: &core::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let state = match carrier.state() {
         _ if carrier.engine().spares.contains(carrier.id.get() as usize) => {
@@ -26,6 +27,7 @@ pub(super) fn carrier_record(carrier: &Carrier) -> CarrierRecord {
         _ if carrier.handed_off.load(Ordering::Relaxed) != 0 => {
             raddle_inspect::CarrierState::BLOCKED
         }
+        CarrierState::Ended if ended => raddle_inspect::CarrierState::ENDED,
         CarrierState::Running => raddle_inspect::CarrierState::RUNNING,
         CarrierState::Idle | CarrierState::Ended => raddle_inspect::CarrierState::IDLE,
         CarrierState::Polling => raddle_inspect::CarrierState::POLLING,

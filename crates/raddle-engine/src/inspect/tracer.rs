@@ -48,8 +48,8 @@ impl ClientId {
     }
 }
 
-/// Gives the right to a connected client, by its id in this process's namespace. Returns false where
-/// there is no Yama, or no such process.
+/// Gives the right to a connected client, by its id in this process's namespace. Returns false
+/// where there is no Yama, or no such process.
 pub(super) fn reader_comes(pid: u32) -> bool {
     let has_it = pid != 0 && set(pid as usize);
     READER.set(if has_it { pid } else { 0 });

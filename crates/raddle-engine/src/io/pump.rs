@@ -141,6 +141,9 @@ impl Pump {
             direct: _, // see `forget_descriptors`
             epoch: _,  // raised at the next start
             limits: _,
+            // Counts that go on, as those of carriers do:
+            polls: _,
+            poll_events: _,
         } = self;
         waiters.store(0, Ordering::Relaxed);
         asleep.withdraw();
@@ -509,6 +512,10 @@ impl Pump {
     }
 
     fn dispatch(&self, events: &[EpollEvent; BATCH], count: isize) -> TaskList {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        if count > 0 {
+            self.poll_events.fetch_add(count as u64, Ordering::Relaxed);
+        }
         let woken = TaskList::new();
         for event in events.iter().take(count.max(0) as usize) {
             let (data, mut ready) = (event.data, event.events);

@@ -33,7 +33,7 @@ pub fn park() -> Wake {
     thread
         .since_ns
         .store(carrier.now_ns.get(), Ordering::Relaxed);
-    Carrier::count(&thread.park);
+    carrier.count_park(thread);
     if thread.is_special() {
         return park_special(carrier, thread);
     }
@@ -71,7 +71,7 @@ fn park_special(carrier: &Carrier, thread: &Thread) -> Wake {
 pub fn park_through_signals() -> Wake {
     let carrier = Carrier::current();
     let thread = carrier.thread();
-    Carrier::count(&thread.park);
+    carrier.count_park(thread);
     if !thread.host.get().is_null() {
         hosts::parks(thread);
     }
@@ -113,7 +113,9 @@ fn park_with_timer(deadline_ns: u64) -> Wake {
         idle::deadline_moved(deadline_ns);
     }
     let outcome = park();
-    if outcome != Wake::TimedOut {
+    if outcome == Wake::TimedOut {
+        Carrier::count(&Carrier::current().time_outs);
+    } else {
         PROCESS.timers.remove(task);
     }
     outcome

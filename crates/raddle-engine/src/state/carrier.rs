@@ -17,7 +17,7 @@ use core::mem::offset_of;
 use core::ptr::{null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use raddle_arch::Context;
-use raddle_inspect::CarrierOffsets;
+use raddle_inspect::{CarrierOffsets, WAIT_KINDS};
 use raddle_sched::arrivals::Arrivals;
 use raddle_sched::policy::Backlog;
 use raddle_sched::wake::WakeWord;
@@ -180,6 +180,10 @@ pub struct Carrier {
     pub(crate) wake_word: WakeWord,
     /// Switches to green threads. Written by the carrier, read by sysmon and inspection.
     pub switches: AtomicU64,
+    /// Parks of green threads, by the kind of the wait. Written by the carrier, read by inspection.
+    pub(crate) parks: [AtomicU64; WAIT_KINDS],
+    /// Waits that ended by their time limit, likewise.
+    pub(crate) time_outs: AtomicU64,
     /// Threads taken from other carriers.
     pub steal: AtomicU64,
     /// Searches that found nothing.
@@ -475,6 +479,14 @@ impl Carrier {
         counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 
+    /// Counts that `thread` parks on this carrier.
+    #[inline(always)]
+    pub(crate) fn count_park(&self, thread: &Thread) {
+        Self::count(&thread.park);
+        let kind = thread.wait_kind.load(Ordering::Relaxed) as usize;
+        Self::count(&self.parks[kind % WAIT_KINDS]);
+    }
+
     /// Leaves the carrier's stacks out of forks until the carrier forks itself: a fork takes longer
     /// with each mapping. On this carrier. The first kernel thread keeps its stacks in: it forks in
     /// programs that know nothing of the runtime, too.
@@ -548,7 +560,8 @@ impl Carrier {
             // Counts and clocks that go on:
             picks: _, dice: _, backlog: _, now_ns: _, yields_from_ns: _, calls: _, calls_seen: _,
             answers_looked: _, answers_seen: _,
-            switches: _, steal: _, steal_fail: _, preempt: _, park: _, run_length: _,
+            switches: _, parks: _, time_outs: _, steal: _, steal_fail: _, preempt: _, park: _,
+            run_length: _,
         } = self;
         while queue.take_lifo().is_some() || queue.pop_ring().is_some() {}
         for thread in [next, exiting] {

@@ -31,6 +31,9 @@ pub(crate) struct Counts {
     wake_ups: [AtomicU64; BUCKETS],
     /// All delays that are measured.
     delays: [AtomicU64; BUCKETS],
+    /// The sums of both.
+    wake_ups_ns: AtomicU64,
+    delays_ns: AtomicU64,
     /// The longest: its thread, when it ended, and how long it was.
     longest_tid: AtomicU64,
     longest_at_ns: AtomicU64,
@@ -48,6 +51,8 @@ impl Counts {
         let Self {
             wake_ups,
             delays,
+            wake_ups_ns,
+            delays_ns,
             longest_tid: _,
             longest_at_ns: _,
             longest_ns,
@@ -55,7 +60,9 @@ impl Counts {
         for count in wake_ups.iter().chain(delays) {
             count.store(0, Ordering::Relaxed);
         }
-        longest_ns.store(0, Ordering::Relaxed);
+        for sum in [wake_ups_ns, delays_ns, longest_ns] {
+            sum.store(0, Ordering::Relaxed);
+        }
     }
 }
 
@@ -114,16 +121,23 @@ fn count(carrier: &Carrier, thread: &Thread) {
     let bucket = bucket_of(took_ns);
     if carried & WOKEN != 0 {
         Carrier::count(&counts.wake_ups[bucket]);
+        add(&counts.wake_ups_ns, took_ns);
     }
-    let stands_for = if carried & SAMPLE != 0 { EVERY } else { 1 };
-    let so_far = counts.delays[bucket].load(Ordering::Relaxed);
-    counts.delays[bucket].store(so_far + u64::from(stands_for), Ordering::Relaxed);
+    let stands_for = u64::from(if carried & SAMPLE != 0 { EVERY } else { 1 });
+    add(&counts.delays[bucket], stands_for);
+    add(&counts.delays_ns, took_ns.saturating_mul(stands_for));
     if took_ns > counts.longest_ns.load(Ordering::Relaxed) {
         counts.longest_ns.store(took_ns, Ordering::Relaxed);
         counts.longest_at_ns.store(now_ns, Ordering::Relaxed);
         let tid = u64::from(thread.tid());
         counts.longest_tid.store(tid, Ordering::Relaxed);
     }
+}
+
+/// Adds to a count that the caller alone writes.
+fn add(count: &AtomicU64, more: u64) {
+    let so_far = count.load(Ordering::Relaxed);
+    count.store(so_far.wrapping_add(more), Ordering::Relaxed);
 }
 
 /// Since when `thread`, which is runnable, has been so; 0 if that wasn't measured.
@@ -139,6 +153,21 @@ pub(crate) fn wake_ups() -> Histogram {
 /// What all carriers counted of delays.
 pub(crate) fn histogram() -> Histogram {
     sum(|counts| &counts.delays)
+}
+
+/// The sums of the durations in [`wake_ups`] and [`histogram`].
+pub(crate) fn sums_ns() -> [u64; 2] {
+    let mut sums = [0u64; 2];
+    for carrier in PROCESS.carriers() {
+        let counts = &carrier.delays;
+        for (sum, own) in sums
+            .iter_mut()
+            .zip([&counts.wake_ups_ns, &counts.delays_ns])
+        {
+            *sum = sum.wrapping_add(own.load(Ordering::Relaxed));
+        }
+    }
+    sums
 }
 
 fn sum(of: impl Fn(&Counts) -> &[AtomicU64; BUCKETS]) -> Histogram {

@@ -20,7 +20,6 @@
 //! Rejected: a time stamp by `clock_gettime` (three times the cost of the counter); one ring for
 //! all carriers (each event would move a cache line between CPUs).
 
-use crate::inspect::tracer;
 use crate::state::accounting;
 use crate::state::carrier::Carrier;
 use crate::state::clock;
@@ -108,7 +107,6 @@ pub(crate) fn note_moment(at: usize) {
 fn stop() {
     PROCESS.recorder.until_ns.store(0, Ordering::Relaxed);
     accounting::ON.fetch_and(!accounting::EVENTS, Ordering::SeqCst);
-    tracer::recorder_leaves();
 }
 
 /// Returns true while events are recorded.

@@ -99,6 +99,12 @@ pub(super) fn time(ns: u128) -> String {
     }
 }
 
+/// Returns a number of things: `1 thread`, `2 threads`.
+pub(super) fn count(number: u64, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{plural}")
+}
+
 /// Returns a part of a whole in percent.
 pub(super) fn percent(part: u128, whole: u128) -> String {
     if whole == 0 {
@@ -132,5 +138,9 @@ mod tests {
         assert_eq!(time(u128::from(u64::MAX)), "18446744073.710s");
         assert_eq!(percent(1, 8), "12.5%");
         assert_eq!(percent(1, 0), "-");
+        assert_eq!(
+            (count(1, "thread"), count(2, "thread")),
+            ("1 thread".into(), "2 threads".into())
+        );
     }
 }

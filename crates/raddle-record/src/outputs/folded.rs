@@ -28,7 +28,7 @@ pub enum Objects {
 /// # Errors
 /// Those of the output.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    for (stack, weight_ns) in stacks(profile, Objects::Named) {
+    for (stack, weight_ns) in stacks(profile, Objects::Named, |_| true) {
         let weight_us = microseconds(weight_ns);
         if weight_us != 0 {
             writeln!(out, "{stack} {weight_us}")?;
@@ -37,8 +37,13 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-/// Returns each stack's text with the time, in nanoseconds, for which it stands.
-pub fn stacks(profile: &Profile, objects: Objects) -> BTreeMap<String, u128> {
+/// Returns each stack's text with the time, in nanoseconds, for which it stands; of those samples
+/// that count.
+pub fn stacks(
+    profile: &Profile,
+    objects: Objects,
+    counts: impl Fn(&Sample) -> bool,
+) -> BTreeMap<String, u128> {
     let threads = ThreadNames::of(profile);
     let names = ObjectNames::of(profile);
     let functions: Vec<String> = profile
@@ -47,7 +52,7 @@ pub fn stacks(profile: &Profile, objects: Objects) -> BTreeMap<String, u128> {
         .map(|function| frame(&names::frame(function)))
         .collect();
     let mut lines = BTreeMap::new();
-    for sample in &profile.samples {
+    for sample in profile.samples.iter().filter(|sample| counts(sample)) {
         let mut line = frame(threads.get(sample.thread));
         let stack = profile.stacks.get(sample.stack as usize);
         for &function in stack.into_iter().flatten() {
@@ -117,7 +122,7 @@ worker-1;start_thread;work 10000
 
     #[test]
     fn a_comparison_needs_no_addresses() {
-        let stacks = stacks(&samples::small(), Objects::Kinds);
+        let stacks = stacks(&samples::small(), Objects::Kinds, |_| true);
         let wait = "worker-9;start_thread;work;pthread_mutex_lock;[waiting: mutex]";
         assert_eq!(stacks[wait], 1_100_000_000);
     }
@@ -126,7 +131,7 @@ worker-1;start_thread;work 10000
     fn hostile_names_end_no_field_and_no_line() {
         for profile in samples::hostile() {
             let text = text(&profile);
-            let all = stacks(&profile, Objects::Named).len();
+            let all = stacks(&profile, Objects::Named, |_| true).len();
             assert!(text.lines().count() <= all);
             for line in text.lines() {
                 let (stack, weight) = line.rsplit_once(' ').unwrap();

@@ -31,22 +31,33 @@ const START: &str = include_str!("html/start.js");
 const START_HASH: &str = "sha256-Ow+XZvwLY2gU/46CebX6AWxcz56z6i5Sjwkt6IvVqkI=";
 const STYLE: &str = include_str!("html/style.css");
 
-/// Writes the file.
+/// Writes the page of a profile.
 ///
 /// # Errors
 /// Those of the output.
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
-    let title = escaped(&format!("{}: raddle record", names::program(profile)));
-    head(&title, out)?;
-    let has_samples = speedscope::has_samples(profile);
-    let open = if has_samples { "" } else { " open" };
+    let title = format!("{}: raddle record", names::program(profile));
+    let file = speedscope::file(profile);
+    let summary = summary::text(profile);
+    write_page(&title, &summary, file.has_views().then_some(&file), out)
+}
+
+/// Writes a page with a text, and with a profile in the viewer if there is one.
+pub(super) fn write_page(
+    title: &str,
+    text: &str,
+    profile: Option<&speedscope::File>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    head(&escaped(title), out)?;
+    let open = if profile.is_some() { "" } else { " open" };
     writeln!(
         out,
         "<details class=\"summary\"{open}><summary>Summary</summary><pre>"
     )?;
-    out.write_all(escaped(&summary::text(profile)).as_bytes())?;
+    out.write_all(escaped(text).as_bytes())?;
     writeln!(out, "</pre></details>")?;
-    if has_samples {
+    if let Some(profile) = profile {
         writeln!(out, "<noscript>The flame graphs need scripts.</noscript>")?;
         write!(
             out,
@@ -81,10 +92,10 @@ fn head(title: &str, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// Writes the profile in base64.
-fn data(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
+fn data(profile: &speedscope::File, out: &mut dyn Write) -> io::Result<()> {
     let mut encoder = EncoderWriter::new(out, &BASE64_STANDARD);
     let mut packed = GzEncoder::new(&mut encoder, Compression::default());
-    speedscope::write(profile, &mut packed)?;
+    serde_json::to_writer(&mut packed, profile)?;
     packed.finish()?;
     encoder.finish()?;
     Ok(())

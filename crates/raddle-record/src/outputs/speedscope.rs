@@ -23,6 +23,7 @@ use serde::Serialize;
 
 use super::names::{self, ObjectNames, ThreadNames};
 use crate::profile::{Activity, Profile, Sample};
+pub(super) use frames::Texts;
 use frames::{Frame, Frames};
 
 /// Threads with a view of their own.
@@ -41,7 +42,7 @@ pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
 /// A file in speedscope's format.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct File {
+pub(super) struct File {
     #[serde(rename = "$schema")]
     schema: &'static str,
     exporter: &'static str,
@@ -49,6 +50,26 @@ struct File {
     active_profile_index: u32,
     shared: Shared,
     profiles: Vec<View>,
+}
+
+impl File {
+    /// A file with those views that have a sample.
+    pub(super) fn of(name: String, frames: Vec<Frame>, mut views: Vec<View>) -> File {
+        views.retain(|view| !view.samples.is_empty());
+        File {
+            schema: "https://www.speedscope.app/file-format-schema.json",
+            exporter: concat!("raddle ", env!("CARGO_PKG_VERSION")),
+            name,
+            active_profile_index: 0,
+            shared: Shared { frames },
+            profiles: views,
+        }
+    }
+
+    /// True if there is anything to show.
+    pub(super) fn has_views(&self) -> bool {
+        !self.profiles.is_empty()
+    }
 }
 
 #[derive(Serialize)]
@@ -59,7 +80,7 @@ struct Shared {
 /// A view of the profile.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct View {
+pub(super) struct View {
     r#type: &'static str,
     name: String,
     unit: &'static str,
@@ -71,7 +92,7 @@ struct View {
 }
 
 impl View {
-    fn new(name: impl Into<String>) -> View {
+    pub(super) fn new(name: impl Into<String>) -> View {
         View {
             r#type: "sampled",
             name: name.into(),
@@ -83,7 +104,7 @@ impl View {
         }
     }
 
-    fn add(&mut self, stack: Vec<u32>, weight_ns: u128) {
+    pub(super) fn add(&mut self, stack: Vec<u32>, weight_ns: u128) {
         let weight_ns = u64::try_from(weight_ns).unwrap_or(u64::MAX);
         self.end_value = self.end_value.saturating_add(weight_ns);
         self.samples.push(stack);
@@ -91,7 +112,7 @@ impl View {
     }
 }
 
-fn file(profile: &Profile) -> File {
+pub(super) fn file(profile: &Profile) -> File {
     let mut frames = Frames::of(profile);
     let threads = ThreadNames::groups(profile);
     let objects = ObjectNames::of(profile);
@@ -124,17 +145,7 @@ fn file(profile: &Profile) -> File {
     ];
     let threads = ThreadNames::of(profile);
     views.extend(time_lines(profile, &mut frames, &threads, &objects));
-    views.retain(|view| !view.samples.is_empty());
-    File {
-        schema: "https://www.speedscope.app/file-format-schema.json",
-        exporter: concat!("raddle ", env!("CARGO_PKG_VERSION")),
-        name: names::program(profile),
-        active_profile_index: 0,
-        shared: Shared {
-            frames: frames.finish(),
-        },
-        profiles: views,
-    }
+    File::of(names::program(profile), frames.finish(), views)
 }
 
 /// Makes a view of sums. `ends` returns what stands outside of a sample's stack, and the frame
@@ -220,11 +231,6 @@ fn rows(samples: &[&Sample], frames: &mut Frames<'_>, objects: &ObjectNames<'_>)
         }
     }
     rows
-}
-
-/// True if there is anything to show.
-pub(super) fn has_samples(profile: &Profile) -> bool {
-    profile.samples.iter().any(|sample| sample.weight_ns != 0)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::fmt::Write;
 
 use raddle_inspect::WaitKind;
 
-use super::columns::{Rows, WIDTH, cut, percent, time};
+use super::columns::{Rows, WIDTH, count, cut, percent, time};
 use super::names::{self, ObjectNames};
 use crate::profile::{Profile, Thread, Wait};
 
@@ -38,10 +38,10 @@ fn head(profile: &Profile, out: &mut String) {
     let _ = writeln!(out, "{}", cut(command.trim_end_matches(": "), WIDTH));
     let _ = write!(
         out,
-        "recorded {}, {} threads, {} stacks",
+        "recorded {}, {}, {}",
         time(profile.duration_ns.into()),
-        profile.threads.len(),
-        profile.stacks.len(),
+        count(profile.threads.len() as u64, "thread"),
+        count(profile.stacks.len() as u64, "stack"),
     );
     if profile.interval_ns != 0 {
         let interval = time(profile.interval_ns.into());
@@ -51,12 +51,12 @@ fn head(profile: &Profile, out: &mut String) {
     if profile.lost_events != 0 {
         let _ = writeln!(
             out,
-            "{} events were lost: times that contain them are too short or too long",
-            profile.lost_events
+            "lost: {}; times that contain them are too short or too long",
+            count(profile.lost_events, "event")
         );
     }
     if profile.lost_samples != 0 {
-        let _ = writeln!(out, "{} samples were lost", profile.lost_samples);
+        let _ = writeln!(out, "lost: {}", count(profile.lost_samples, "sample"));
     }
     for remark in &profile.remarks {
         wrap(&names::plain(remark), out);

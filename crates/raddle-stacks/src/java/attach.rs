@@ -2,23 +2,30 @@
 //! SIGQUIT and finds a file `.attach_pidN` in its working folder.
 //!
 //! Nothing is sent to a process that isn't a virtual machine which handles SIGQUIT: the signal
-//! would end it. The answer has a time limit.
+//! would end it. Nor to one without the service, which would print its stacks. Each step has a time
+//! limit, and the answer a limit of bytes.
 
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
 /// The most bytes of an answer.
-const ANSWER_MAX: u64 = 256 << 20;
+const ANSWER_MAX: u64 = 128 << 20;
 /// How long the socket is waited for.
 const SOCKET_PATIENCE: Duration = Duration::from_secs(2);
 /// How long a whole answer may take.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(10);
 
+const SWITCHED_OFF: &str = "its attach service is switched off";
+const NO_HANDLER: &str = "it doesn't handle SIGQUIT (-Xrs, or it has just begun)";
 const STOPPED: &str = "it is stopped (by SIGSTOP or a debugger)";
 
 /// What the process's tables say of the service.
@@ -55,8 +62,12 @@ enum Missing {
 pub(super) fn thread_dump(
     pid: u32,
     service: Service,
+    is_off: &dyn Fn() -> bool,
     patience: Duration,
 ) -> Result<String, String> {
+    // A signal by this can't reach another process that gets the number.
+    let handle = Pid::from_raw(pid.cast_signed()).ok_or("it has ended")?;
+    let handle = pidfd_open(handle, PidfdFlags::empty()).map_err(|_| "it has ended")?;
     let process = Process::of(pid).ok_or("it has ended")?;
     if process.is_stopped {
         return Err(STOPPED.into());
@@ -70,7 +81,10 @@ pub(super) fn thread_dump(
                 return Err("another file is in the place of its attach socket".into());
             }
             process.may_be_signalled(service)?;
-            process.start_service(&socket, patience)?
+            if is_off() {
+                return Err(SWITCHED_OFF.into());
+            }
+            process.start_service(&handle, &socket, patience)?
         }
     };
     let text = ask(&mut stream, &["threaddump", "-l", "", ""])?;
@@ -106,26 +120,31 @@ impl Process {
         let line = fs::read(format!("/proc/{}/cmdline", self.pid)).unwrap_or_default();
         let mut words = line.split(|&byte| byte == 0);
         if words.any(|word| word == b"-XX:+DisableAttachMechanism") {
-            return Err("its attach service is switched off".into());
+            return Err(SWITCHED_OFF.into());
         }
         if !self.handles_quit || !service.handles_quit || !service.has_dispatcher {
-            let reason = "it doesn't handle SIGQUIT (-Xrs, or it has just begun)";
-            return Err(reason.into());
+            return Err(NO_HANDLER.into());
         }
         Ok(())
     }
 
     /// Makes the virtual machine begin its service, as `jcmd` does.
-    fn start_service(&self, socket: &str, patience: Duration) -> Result<UnixStream, String> {
+    fn start_service(
+        &self,
+        handle: &OwnedFd,
+        socket: &str,
+        patience: Duration,
+    ) -> Result<UnixStream, String> {
         let name = format!(".attach_pid{}", self.own_pid);
         let _trigger = Trigger::new(&format!("/proc/{}/cwd", self.pid), &name, self)
             .or_else(|| Trigger::new(&format!("/proc/{}/root/tmp", self.pid), &name, self))
             .ok_or("no file can be made in its working folder, nor in its /tmp")?;
-        // SAFETY: a plain call; the process was found to be a virtual machine that handles this.
-        let sent = unsafe { libc::kill(self.pid as libc::pid_t, libc::SIGQUIT) };
-        if sent != 0 {
-            return Err("the kernel doesn't let this user send it a signal".into());
+        // It may have become another program meanwhile, which begins without handlers.
+        if !Process::of(self.pid).is_some_and(|it| it.handles_quit) {
+            return Err(NO_HANDLER.into());
         }
+        pidfd_send_signal(handle, Signal::QUIT)
+            .map_err(|error| format!("it can't be sent a signal ({error})"))?;
         let started = Instant::now();
         while started.elapsed() < SOCKET_PATIENCE {
             match self.connect(socket, patience) {
@@ -152,11 +171,14 @@ impl Process {
             let reason = "another file is in the place of its attach socket";
             return Err(Missing::All(reason.into()));
         }
-        let stream = match UnixStream::connect(socket) {
+        let stream = match connect_in_time(socket, patience) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                 return Err(Missing::Listener {
                     is_left_behind: true,
                 });
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                return Err(Missing::All("its attach socket has a full queue".into()));
             }
             stream => stream.map_err(failed)?,
         };
@@ -169,6 +191,15 @@ impl Process {
         stream.set_write_timeout(Some(patience)).map_err(failed)?;
         Ok(stream)
     }
+}
+
+/// Connects; where the queue is full, waits for so long.
+fn connect_in_time(path: &str, patience: Duration) -> std::io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
+    connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(socket.into())
 }
 
 /// Returns the process that listens.
@@ -270,7 +301,12 @@ fn ask(stream: &mut UnixStream, words: &[&str; 4]) -> Result<String, String> {
         }
     }
     match answer.strip_prefix(b"0\n") {
-        Some(text) => Ok(String::from_utf8_lossy(text).into_owned()),
+        Some(_) => {
+            answer.drain(..2);
+            // What is no text is copied.
+            let text = String::from_utf8(answer);
+            Ok(text.unwrap_or_else(|it| String::from_utf8_lossy(it.as_bytes()).into_owned()))
+        }
         None if answer.is_empty() => Err("it has ended without an answer".into()),
         None => Err("it refuses to answer".into()),
     }
@@ -291,7 +327,7 @@ mod tests {
             has_dispatcher: true,
             has_listener: false,
         };
-        let answer = thread_dump(child.id(), service, Duration::from_millis(100));
+        let answer = thread_dump(child.id(), service, &|| false, Duration::from_millis(100));
         assert!(answer.unwrap_err().contains("SIGQUIT"));
         assert_eq!(child.try_wait().unwrap(), None);
         child.kill().unwrap();

@@ -22,6 +22,7 @@
 
 mod code;
 mod compressed;
+mod flags;
 mod methods;
 mod offsets;
 mod structs;
@@ -31,6 +32,8 @@ mod tests;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::rc::Rc;
+
+pub(crate) use flags::flag;
 
 use code::{Blob, CodeHeaps, Position, Scopes};
 use methods::Methods;
@@ -144,6 +147,9 @@ impl<'a> HotSpot<'a> {
             return self.interpreted(frame, registers, pages);
         }
         let blob = self.blob(frame.inside())?;
+        if blob.frame_bytes == 0 && !blob.is_method() {
+            return self.stub(&blob, frame, registers, pages);
+        }
         self.compiled(&blob, frame, registers, pages)
     }
 
@@ -217,6 +223,69 @@ impl<'a> HotSpot<'a> {
         }
         let methods = self.methods_at(blob, address)?;
         Some(Step::new(caller, methods, is_cut))
+    }
+
+    /// A routine in a block of several, which says nothing of its frame: the copy of an array, a
+    /// sine. Such routines have rbp as their frame pointer behind their first two instructions. The
+    /// call before the return address must lead to this block.
+    fn stub(
+        &mut self,
+        blob: &Blob,
+        frame: &Frame,
+        registers: &Registers,
+        pages: &mut Pages<'_>,
+    ) -> Option<Step> {
+        let pointer = registers[RSP]?;
+        let mut candidates = Vec::new();
+        if !frame.is_return {
+            candidates.push((Some(pointer), registers[RBP]));
+            candidates.push((pointer.checked_add(8), pages.word(pointer)));
+        }
+        let saved = registers[RBP].filter(|at| at.wrapping_sub(pointer) < FRAME_BYTES_MAX);
+        if let Some(saved) = saved {
+            candidates.push((saved.checked_add(8), pages.word(saved)));
+        }
+        for (at, saved) in candidates {
+            let Some(address) = at.and_then(|at| pages.word(at)) else {
+                continue;
+            };
+            if self.calls(address, blob.code..frame.address) {
+                let mut caller = Registers::default();
+                caller[RSP] = at?.checked_add(8);
+                caller[RIP] = Some(address);
+                caller[RBP] = saved;
+                let is_cut = self.is_made(&mut caller)?;
+                return Some(Step::new(caller, Rc::default(), is_cut));
+            }
+        }
+        None
+    }
+
+    /// Returns true if a call that returns to this address leads to code in the range, or to its
+    /// end. Compiled code calls routines by a distance, or through r10.
+    fn calls(&self, address: u64, range: Range<u64>) -> bool {
+        /// `call` with a distance; `mov` of eight bytes to r10, and `call` through r10.
+        const NEAR: u8 = 0xe8;
+        const MOVE: [u8; 2] = [0x49, 0xba];
+        const THROUGH: [u8; 3] = [0x41, 0xff, 0xd2];
+        let mut bytes = [0; 13];
+        let at = address.wrapping_sub(bytes.len() as u64);
+        if self.memory.read_all(at, &mut bytes).is_none() {
+            return false;
+        }
+        let target = match bytes {
+            [m, o, a, b, c, d, e, f, g, h, through @ ..]
+                if [m, o] == MOVE && through == THROUGH =>
+            {
+                u64::from_le_bytes([a, b, c, d, e, f, g, h])
+            }
+            [.., NEAR, a, b, c, d] => {
+                let distance = i32::from_le_bytes([a, b, c, d]);
+                address.wrapping_add_signed(distance.into())
+            }
+            _ => return false,
+        };
+        (range.start..=range.end).contains(&target)
     }
 
     /// Returns the methods that a block of code executes at an address.

@@ -11,6 +11,11 @@ pub(super) const NATIVE: &str = "Native Method";
 const THREADS_MAX: usize = 1 << 20;
 const FRAMES_MAX: usize = 2048;
 const NOTES_MAX: usize = 64;
+/// The most locks that a thread owns.
+const OWNED_MAX: usize = 256;
+/// The most frames and notes of all threads, and bytes of a line.
+const ALL_MAX: usize = 1 << 21;
+const LINE_MAX: usize = 1 << 14;
 
 /// The most lines of a thread's name.
 const NAME_LINES_MAX: usize = 16;
@@ -18,7 +23,7 @@ const NAME_LINES_MAX: usize = 16;
 /// Returns the threads of the text, by their ids.
 pub(super) fn threads(text: &str) -> HashMap<u32, JavaThread> {
     let mut reader = Reader::default();
-    for line in text.lines() {
+    for line in text.lines().filter(|line| line.len() <= LINE_MAX) {
         reader.take(line);
     }
     reader.keep();
@@ -29,6 +34,8 @@ pub(super) fn threads(text: &str) -> HashMap<u32, JavaThread> {
 struct Reader {
     threads: HashMap<u32, JavaThread>,
     current: Option<Section>,
+    /// How many lines below headers were taken.
+    lines: usize,
     /// The lines of a header that has begun and not ended: a name may have line feeds.
     header: Vec<String>,
 }
@@ -62,7 +69,10 @@ impl Reader {
             if self.current.is_some() || self.header.len() == NAME_LINES_MAX {
                 self.header.clear();
             }
-        } else if let Some(section) = &mut self.current {
+        } else if let Some(section) = &mut self.current
+            && self.lines < ALL_MAX
+        {
+            self.lines += 1;
             section.take(line.trim());
         }
     }
@@ -93,7 +103,8 @@ impl Section {
             self.carrier = std::mem::take(&mut thread.frames);
         } else if let Some(note) = line.strip_prefix("- ") {
             if self.has_synchronizers {
-                thread.owns.extend(lock(note, false));
+                let room = thread.owns.len() < OWNED_MAX;
+                thread.owns.extend(lock(note, false).filter(|_| room));
             } else {
                 self.take_note(note);
             }
@@ -136,7 +147,9 @@ impl Section {
                 self.has_unnamed_release = self.released.is_none();
             }
             ("locked", Some(monitor))
-                if self.released != Some(monitor.address) && !thread.owns.contains(&monitor) =>
+                if self.released != Some(monitor.address)
+                    && thread.owns.len() < OWNED_MAX
+                    && !thread.owns.contains(&monitor) =>
             {
                 thread.owns.push(monitor);
             }

@@ -128,7 +128,7 @@ fn watch(server: &Server, clients: u32, plan: &Plan<'_>) -> Result<(), String> {
         set_up(folder)?;
     }
     let mut running = start(server, Way::RaddleDefault, plan, folder)?;
-    let mut load = |running: &mut Running| -> Result<Measured, String> {
+    let load = |running: &mut Running| -> Result<Measured, String> {
         measured(running, |port| full_speed(server, port, clients, plan))
     };
     let mut all: BTreeMap<usize, Costs> = BTreeMap::new();
@@ -266,7 +266,7 @@ fn print(server: &Server, clients: u32, plan: &Plan<'_>, all: BTreeMap<usize, Co
     println!("| tool | rate | p99 | the tool's CPU | the server's memory |");
     println!("|---|---|---|---|---|");
     for (number, mut costs) in all {
-        let mut middle = |values: &mut Vec<f64>| {
+        let middle = |values: &mut Vec<f64>| {
             values.retain(|it| it.is_finite());
             median(values).unwrap_or(f64::NAN)
         };

@@ -35,6 +35,9 @@ pub struct Pump {
     pub(crate) limits: Limits,
     /// One more than the highest descriptor seen.
     pub(crate) high: AtomicUsize,
+    /// Looks into the epoll, and events that these have found. For inspection.
+    pub(crate) polls: AtomicU64,
+    pub(crate) poll_events: AtomicU64,
 }
 
 impl Pump {
@@ -49,6 +52,8 @@ impl Pump {
             sweep: Sweep::new(),
             limits: Limits::new(),
             high: AtomicUsize::new(0),
+            polls: AtomicU64::new(0),
+            poll_events: AtomicU64::new(0),
         }
     }
 }

@@ -22,6 +22,11 @@ pub const MAX_THREADS: usize = raddle_inspect::settings::THREADS_MAX as usize;
 const GENERATIONS: u32 = ((1 << 30) - TID_BASE) / MAX_THREADS as u32;
 /// Slots mapped at a time.
 const CHUNK: usize = 256;
+/// The bits of [`ThreadTable::live`] that count threads that are not free.
+const LIVE: usize = (1 << 24) - 1;
+/// One more thread that was made and is not free.
+const ONE_MORE: usize = LIVE + 2;
+const _: () = assert!(MAX_THREADS < LIVE / 2);
 
 // SAFETY: atomics, cells of integers and pointers, and types of the scheduler that zero begins.
 unsafe impl Zeroed for Thread {}
@@ -32,7 +37,7 @@ pub struct ThreadTable {
     threads: Chunks<Thread, { MAX_THREADS / CHUNK }, CHUNK>,
     /// Slots that were ever used; grows only. Their chunks are mapped.
     used: AtomicUsize,
-    /// Threads that are not free.
+    /// Threads that are not free, in the low bits ([`LIVE`]); above these, threads ever made.
     live: AtomicUsize,
     /// How many those may be; 0 for as many as there are slots.
     limit: AtomicUsize,
@@ -113,7 +118,7 @@ impl ThreadTable {
             index
         };
         drop(slots);
-        self.live.fetch_add(1, Ordering::Relaxed);
+        self.live.fetch_add(ONE_MORE, Ordering::Relaxed);
         PROCESS.sysmon.thread_begins();
         let thread = self.slot(index);
         self.prepare(thread, index as u32);
@@ -127,7 +132,7 @@ impl ThreadTable {
     /// As for [`ThreadTable::recycle`]; the thread must be the caller's.
     pub(crate) unsafe fn renew(&self, thread: &Thread) {
         let (clear_tid, robust_list) = (thread.clear_tid.get(), thread.robust_list.get());
-        self.live.fetch_add(1, Ordering::Relaxed);
+        self.live.fetch_add(ONE_MORE, Ordering::Relaxed);
         PROCESS.sysmon.thread_begins();
         self.prepare(thread, self.index(thread) as u32);
         thread.clear_tid.set(clear_tid);
@@ -189,7 +194,7 @@ impl ThreadTable {
     /// until it is recycled. Returns how many threads are left.
     pub fn retire(&self, thread: &Thread) -> usize {
         thread.life.store(Life::Free as u32, Ordering::Release);
-        self.live.fetch_sub(1, Ordering::Relaxed) - 1
+        (self.live.fetch_sub(1, Ordering::Relaxed) - 1) & LIVE
     }
 
     /// Gives a retired thread's slot back.
@@ -287,7 +292,12 @@ impl ThreadTable {
 
     /// Threads that aren't free.
     pub fn live(&self) -> usize {
-        self.live.load(Ordering::Relaxed)
+        self.live.load(Ordering::Relaxed) & LIVE
+    }
+
+    /// Threads that were ever made in this process, the main one included.
+    pub(crate) fn created(&self) -> usize {
+        self.live.load(Ordering::Relaxed) / (LIVE + 1)
     }
 
     /// Frees the lock.
@@ -331,7 +341,7 @@ impl ThreadTable {
             }
         }
         // One that began or ended as the parent forked may have been counted, but not seen here.
-        self.live.store(1, Ordering::Relaxed);
+        self.live.store(ONE_MORE, Ordering::Relaxed);
     }
 }
 

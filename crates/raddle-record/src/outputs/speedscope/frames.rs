@@ -15,7 +15,7 @@ const OUTERMOST: usize = 200;
 /// A frame. A function's lines are one frame, so that the viewer's tables have a row for each
 /// function.
 #[derive(Clone, PartialEq, Eq, Hash, Serialize)]
-pub(super) struct Frame {
+pub(in crate::outputs) struct Frame {
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
@@ -90,6 +90,46 @@ impl<'a> Frames<'a> {
     }
 
     pub(super) fn finish(self) -> Vec<Frame> {
+        self.frames
+    }
+}
+
+/// Frames that are known by their texts alone.
+#[derive(Default)]
+pub(in crate::outputs) struct Texts {
+    frames: Vec<Frame>,
+    numbers: HashMap<String, u32>,
+}
+
+impl Texts {
+    /// Returns the frames of a stack, the outermost first; of a deep one, those at both ends.
+    pub(in crate::outputs) fn stack<'a>(
+        &mut self,
+        texts: impl Iterator<Item = &'a str>,
+    ) -> Vec<u32> {
+        let mut frames: Vec<u32> = texts.map(|text| self.number(text)).collect();
+        if frames.len() > DEPTH {
+            let left_out = frames.len() - DEPTH;
+            let note = self.number(&format!("[{left_out} frames left out]"));
+            frames.splice(OUTERMOST..OUTERMOST + left_out, [note]);
+        }
+        frames
+    }
+
+    fn number(&mut self, text: &str) -> u32 {
+        if let Some(&number) = self.numbers.get(text) {
+            return number;
+        }
+        let number = self.frames.len() as u32;
+        self.numbers.insert(text.into(), number);
+        self.frames.push(Frame {
+            name: text.into(),
+            file: None,
+        });
+        number
+    }
+
+    pub(in crate::outputs) fn finish(self) -> Vec<Frame> {
         self.frames
     }
 }

@@ -30,7 +30,7 @@ struct Field {
 }
 
 /// The types of which fields are kept.
-const TYPES: [&str; 20] = [
+const TYPES: [&str; 21] = [
     "AbstractInterpreter",
     "Abstract_VM_Version",
     "CodeBlob",
@@ -46,6 +46,7 @@ const TYPES: [&str; 20] = [
     "HeapBlock",
     "HeapBlock::Header",
     "InstanceKlass",
+    "JVMFlag",
     "Klass",
     "Method",
     "StubQueue",

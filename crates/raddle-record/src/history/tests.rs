@@ -1,0 +1,176 @@
+use super::*;
+
+const BEGIN: u64 = 1000;
+
+fn event(kind: EventKind, thread: u32, other: u32, wait: WaitKind) -> Event {
+    Event {
+        stamp: 1,
+        kind,
+        thread,
+        other,
+        wait,
+        arg: 0x40,
+    }
+}
+
+fn told(events: &[(u32, EventKind, u32, u32, WaitKind, u64)]) -> Told {
+    let mut history = History::new(BEGIN, 10);
+    for &(lane, kind, thread, other, wait, at) in events {
+        let lane = Lane::Carrier(lane);
+        history.event(lane, &event(kind, thread, other, wait), BEGIN + at);
+    }
+    history.finish(BEGIN + 100)
+}
+
+fn total(told: &Told, tid: u32, activity: Activity) -> Total {
+    let of = |(doing, _): &(&Doing, &Total)| {
+        told.threads[doing.thread as usize].tid == tid && doing.activity == activity
+    };
+    told.totals
+        .iter()
+        .find(of)
+        .map_or(Total::default(), |it| *it.1)
+}
+
+use EventKind as E;
+use WaitKind as W;
+
+#[test]
+fn every_moment_of_a_thread_is_counted_once() {
+    let told = told(&[
+        (0, E::SWITCH, 0, 7, W::NONE, 10),
+        (0, E::SWITCH, 7, 8, W::MUTEX, 30),
+        (0, E::WAKE, 7, 8, W::MUTEX, 50),
+        (0, E::SWITCH, 8, 7, W::YIELD, 60),
+        (0, E::END, 7, 8, W::NONE, 90),
+    ]);
+    let thread = &told.threads[0];
+    assert_eq!((thread.tid, thread.running_ns), (7, 20 + 30));
+    assert_eq!((thread.waiting_ns, thread.runnable_ns), (20, 10));
+    assert_eq!(
+        (thread.turns, thread.wakes, thread.ended_ns),
+        (2, 1, Some(90))
+    );
+    let wait = total(&told, 7, Activity::Waiting(W::MUTEX));
+    assert_eq!((wait.ns, wait.count, wait.longest_ns), (20, 1, 20));
+    let other = &told.threads[1];
+    assert_eq!((other.running_ns, other.runnable_ns), (30 + 10, 30));
+    assert_eq!(told.wakers[&(W::MUTEX, 0x40)][&1], 1);
+}
+
+#[test]
+fn a_wake_up_that_overtakes_the_switch_counts() {
+    let told = told(&[
+        (0, E::SWITCH, 0, 7, W::NONE, 0),
+        (1, E::WAKE, 7, 9, W::FUTEX, 20),
+        (0, E::SWITCH, 7, 0, W::FUTEX, 21),
+        (1, E::SWITCH, 0, 7, W::NONE, 40),
+    ]);
+    let thread = &told.threads[0];
+    assert_eq!((thread.waiting_ns, thread.runnable_ns), (0, 19));
+}
+
+#[test]
+fn a_thread_that_takes_its_carrier_into_the_kernel_is_there() {
+    let told = told(&[
+        (0, E::SWITCH, 0, 7, W::NONE, 0),
+        (0, E::BLOCK, 7, 0, W::NONE, 20),
+        (0, E::RETURN, 7, 0, W::NONE, 70),
+        (0, E::SWITCH, 7, 0, W::YIELD, 80),
+    ]);
+    let thread = &told.threads[0];
+    assert_eq!((thread.running_ns, thread.in_kernel_ns), (30, 50));
+    assert_eq!(thread.runnable_ns, 20);
+}
+
+#[test]
+fn a_span_is_marked_while_it_lasts() {
+    let mut history = History::new(BEGIN, 10);
+    let lane = Lane::Carrier(0);
+    let stack = StackNumber {
+        epoch: 0,
+        number: 3,
+    };
+    history.event(lane, &event(E::SWITCH, 7, 0, W::MUTEX), BEGIN);
+    let fresh = history.fresh();
+    assert_eq!((fresh.len(), fresh[0].tid), (1, 7));
+    history.mark(&fresh[0], stack, 0.5);
+    history.event(lane, &event(E::SWITCH, 0, 7, W::NONE), BEGIN + 40);
+    history.mark(&fresh[0], stack, 0.5);
+    assert!(history.fresh().is_empty());
+    history.event(lane, &event(E::SWITCH, 7, 0, W::SLEEP), BEGIN + 50);
+    let unread = history.fresh()[0];
+    history.put_back(unread);
+    assert_eq!(history.put_back_before(), Some(unread));
+    history.put_back(unread);
+    history.event(lane, &event(E::WAKE, 7, 0, W::SLEEP), BEGIN + 60);
+    assert_eq!(history.put_back_before(), None);
+    let told = history.finish(BEGIN + 70);
+    let [span] = told.spans[..] else {
+        panic!("one span: {:?}", told.spans);
+    };
+    let stands_for = (span.ns, span.stands_for_ns, span.stack);
+    assert_eq!(stands_for, (40, 80.0, stack));
+    assert_eq!(span.doing.object, 0x40);
+}
+
+#[test]
+fn a_thread_that_was_woken_has_the_stack_of_its_wait() {
+    let mut history = History::new(BEGIN, 10);
+    let lane = Lane::Carrier(0);
+    let stack = StackNumber {
+        epoch: 0,
+        number: 3,
+    };
+    history.event(lane, &event(E::SWITCH, 7, 0, W::MUTEX), BEGIN);
+    let unread = history.fresh()[0];
+    history.mark(&unread, stack, 0.5);
+    history.event(lane, &event(E::WAKE, 7, 8, W::MUTEX), BEGIN + 5);
+    assert!(history.fresh().is_empty());
+    history.event(lane, &event(E::SWITCH, 0, 7, W::NONE), BEGIN + 8);
+    let told = history.finish(BEGIN + 9);
+    let spans: Vec<_> = told
+        .spans
+        .iter()
+        .map(|it| (it.ns, it.stands_for_ns))
+        .collect();
+    // The wait stands for an interval of 10 by chance a half; it was seen by chance a half.
+    assert_eq!(spans, [(5, 20.0), (3, 12.0)]);
+}
+
+#[test]
+fn a_hold_lasts_from_the_end_of_a_wait_to_the_next_waiters_wake_up() {
+    let told = told(&[
+        (0, E::SWITCH, 7, 8, W::FUTEX, 0),
+        (0, E::WAKE, 7, 8, W::FUTEX, 10),
+        (0, E::SWITCH, 8, 7, W::FUTEX, 20),
+        (0, E::SWITCH, 7, 0, W::SLEEP, 30),
+        (0, E::SWITCH, 0, 7, W::NONE, 50),
+        (0, E::WAKE, 8, 7, W::FUTEX, 60),
+        (0, E::WAKE, 8, 7, W::FUTEX, 61),
+    ]);
+    let hold = told.holds[&(W::FUTEX, 0x40)];
+    assert_eq!((hold.ns, hold.count, hold.longest_ns), (40, 1, 40));
+}
+
+#[test]
+fn a_new_thread_has_the_name_of_its_parent() {
+    let mut history = History::new(BEGIN, 10);
+    let mut record = ThreadRecord {
+        tid: 7,
+        carrier: 2,
+        ..ThreadRecord::default()
+    };
+    record.state = ThreadState::RUNNING;
+    history.was_there(&record);
+    history.name(7, b"pool");
+    assert_eq!(history.running(2), Some((7, 0)));
+    let made = event(E::CREATE, 8, 7, W::NONE);
+    history.event(Lane::Carrier(2), &made, BEGIN + 5);
+    let told = history.finish(BEGIN + 10);
+    assert_eq!(
+        (&*told.threads[1].name, told.threads[1].began_ns),
+        ("pool", Some(5))
+    );
+    assert_eq!(told.threads[0].running_ns, 10);
+}
