@@ -19,11 +19,12 @@ use crate::workspace::Workspace;
 
 pub(crate) const PACKAGE: &str = "raddle-c";
 /// The first header is included by the others.
-pub(crate) const HEADERS: [&str; 5] = [
+pub(crate) const HEADERS: [&str; 6] = [
     "include/raddle.h",
     "include/raddle_engine.h",
     "include/raddle_fiber.h",
     "include/raddle_table.h",
+    "include/raddle_trace.h",
     "include/raddle_ums.h",
 ];
 /// The form of policies, which plug-ins of `raddle run` have, too.

@@ -202,21 +202,6 @@ RADDLE_API int raddle_yield(void);
  */
 RADDLE_API int raddle_sleep(uint64_t time_ns);
 
-/*
- * Annotations for `raddle trace`: spans and moments on the track of the calling thread, and
- * counters of the process. Names live as long as the process does, as string literals do; of more
- * than 255 bytes the rest is left out. The latest span that has begun ends first, on the same
- * thread. Without `raddle trace` or a flight recorder, and on kernel threads, nothing is recorded,
- * which costs a few instructions. A name that is null is no event.
- */
-RADDLE_API void raddle_trace_begin(const char *name);
-RADDLE_API void raddle_trace_end(void);
-RADDLE_API void raddle_trace_instant(const char *name);
-RADDLE_API void raddle_trace_counter(const char *name, int64_t value);
-
-/* Returns 1 while something records, else 0. */
-RADDLE_API int raddle_trace_is_on(void);
-
 /* Returns 1 on a green thread and on a light thread of a green host; 0 on a kernel thread. */
 RADDLE_API int raddle_is_green(void);
 
@@ -611,5 +596,6 @@ RADDLE_API int raddle_pool_dispose(raddle_pool pool, uint32_t flags, int64_t tim
 #endif
 
 #include <raddle_table.h>
+#include <raddle_trace.h>
 
 #endif

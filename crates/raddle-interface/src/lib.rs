@@ -121,8 +121,8 @@ pub struct Runtime {
     pub trace_word: &'static AtomicU32,
     /// See [`Runtime::trace_word`].
     pub trace_mask: u32,
-    /// Records an event of the program's, if events are recorded: a [`TraceKind`], a text that lives
-    /// as long as the process, its length or 0 for one that ends with a zero, and a value.
+    /// Records an event of the program's, if events are recorded: a [`TraceKind`], a text that
+    /// lives as long as the process, its length or 0 for one that ends with a zero, and a value.
     pub trace: extern "C" fn(u32, *const u8, u32, i64),
 }
 

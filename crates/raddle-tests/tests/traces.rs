@@ -236,6 +236,7 @@ fn a_process_that_does_nothing_or_is_stopped_is_traced_or_refused() {
         let said = succeed(&["trace", &pid, "-d", "0.2", "-o", &idle])?;
         ensure!(said.contains(" turns and "), "{said}");
         running.signal(Signal::STOP)?;
+        std::thread::sleep(Duration::from_millis(300)); // its threads stop one by one
         let output = run(&["trace", &pid, "-d", "0.2", "-o", &stopped])?;
         ensure!(output.status.code() == Some(2), "{output:?}");
         ensure!(!std::path::Path::new(&stopped).exists());

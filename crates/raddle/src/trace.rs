@@ -5,8 +5,8 @@
 //! event of 24 bytes goes into the memory of the carrier. Without a runtime, on kernel threads that
 //! are not the runtime's, and before the first thread is made, nothing is recorded.
 //!
-//! A span of a light thread is on the track of its host. There it should end before the light thread
-//! waits.
+//! A span of a light thread is on the track of its host. There it should end before the light
+//! thread waits.
 //!
 //! ```
 //! fn handle(request: &str) -> usize {
@@ -23,6 +23,11 @@ use std::ffi::CStr;
 use std::marker::PhantomData;
 
 /// A span, from [`span`] until it is dropped.
+///
+/// ```
+/// let parsing: raddle::trace::Span = raddle::trace::span("parse");
+/// drop(parsing);
+/// ```
 #[must_use = "the span ends when this is dropped"]
 #[derive(Debug)]
 pub struct Span {
@@ -34,6 +39,11 @@ pub struct Span {
 
 /// Begins a span of the calling thread. Of a name longer than 255 bytes the rest is left out. Spans
 /// end in the reverse order of their begins.
+///
+/// ```
+/// let _outer = raddle::trace::span("request");
+/// let _inner = raddle::trace::span("parse"); // dropped first
+/// ```
 ///
 /// # Blocking
 /// Nothing.
@@ -63,6 +73,10 @@ impl Drop for Span {
 
 /// Marks a moment of the calling thread.
 ///
+/// ```
+/// raddle::trace::instant("cache is full");
+/// ```
+///
 /// # Blocking
 /// Nothing.
 #[inline]
@@ -74,6 +88,10 @@ pub fn instant(name: &'static str) {
 
 /// Records a value of a counter of the process, which has a track of its own.
 ///
+/// ```
+/// raddle::trace::counter("queued jobs", 3);
+/// ```
+///
 /// # Blocking
 /// Nothing.
 #[inline]
@@ -83,7 +101,15 @@ pub fn counter(name: &'static str, value: i64) {
     }
 }
 
-/// Returns whether something records at the moment, for programs whose annotations cost more.
+/// Returns whether something records at the moment. A program asks before it computes what an
+/// annotation says.
+///
+/// ```
+/// if raddle::trace::is_on() {
+///     let free: u64 = [3, 4].iter().sum(); // what takes a while
+///     raddle::trace::counter("free blocks", free as i64);
+/// }
+/// ```
 #[inline]
 pub fn is_on() -> bool {
     runtime::is_traced()

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-const HEADERS: [&str; 6] = [
+const HEADERS: [&str; 7] = [
     "raddle_ums.h",
     "raddle_fiber.h",
     "raddle_table.h",
+    "raddle_trace.h",
     "raddle_engine.h",
     "raddle.h",
     "raddle_policy.h",
