@@ -597,5 +597,4 @@ RADDLE_API int raddle_pool_dispose(raddle_pool pool, uint32_t flags, int64_t tim
 
 #include <raddle_table.h>
 #include <raddle_trace.h>
-
 #endif
