@@ -191,7 +191,7 @@ pub(crate) struct Camera<'a> {
     pub(crate) unwinder: Unwinder<'a>,
     pub(crate) pages: Pages<'a>,
     numbers: HashMap<Stack, u32>,
-    pub(crate) stacks: Vec<Stack>,
+    stacks: Vec<Stack>,
     /// The frames of all these.
     frames: usize,
     python: Option<Python<'a>>,
