@@ -8,12 +8,14 @@
 //! | `lints` | what is wrong, in plain words |
 //! | `text` | a frame as plain text |
 //! | `document` | a frame as JSON |
+//! | `screen` | frames again and again, and keys |
 //!
 //! The process is read from outside, in large pieces: see `raddle_stacks::Threads`.
 
 mod document;
 mod lints;
 mod look;
+mod screen;
 mod select;
 mod source;
 mod text;
@@ -62,6 +64,7 @@ impl Shown {
 pub(crate) fn run(arguments: &TopArguments) -> Result<ExitCode> {
     if !(arguments.once || arguments.batch) {
         check_terminal(arguments)?;
+        return screen::run(arguments, Shown::of(arguments));
     }
     let frames = match (arguments.once, arguments.count) {
         (true, _) => 1,
