@@ -143,6 +143,22 @@ int main(int argc, char **argv)
             start_small(spin, number(i));
         }
         await_begun(count);
+    } else if (strcmp(kind, "again") == 0) {
+        /* At SIGUSR1 it executes itself, with other threads. */
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, SIGUSR1);
+        OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+        for (long i = 0; i < count; i++) {
+            start_small(tick, number(i));
+        }
+        await_begun(count);
+        printf("ready\n");
+        fflush(stdout);
+        int signal;
+        OK(sigwait(&set, &signal));
+        execl("/proc/self/exe", argv[0], "resting", argc > 2 ? argv[2] : "4", NULL);
+        return 1;
     } else {
         CHECK(strcmp(kind, "resting") == 0);
         for (long i = 0; i < count; i++) {

@@ -337,3 +337,36 @@ fn what_can_not_be_shown_is_one_sentence() {
     refused(&[&own, "--once", "-d", "0"], "0.01 to 3600");
     refused(&[&own, "--batch", "-n", "0"], "");
 }
+
+#[test]
+fn a_convoy_names_the_lock() {
+    let name = "top::a_convoy_names_the_lock";
+    with_busy(name, &["convoy", "12"], |running, _| {
+        let found = document(running.pid(), &["-d", "1.5"])?;
+        let lints = list(&found, "lints")?;
+        let convoy = lints.iter().find(|lint| lint["kind"] == "convoy");
+        let convoy = convoy.with_context(|| format!("no convoy: {found}"))?;
+        ensure!(
+            list(convoy, "tids")?.len() >= 3 && convoy["lock"].is_string(),
+            "{convoy}"
+        );
+        let text = convoy["text"].as_str().unwrap_or_default();
+        ensure!(text.contains("mutex 0x"), "{text}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_lock_that_is_held_over_a_sleep_names_its_owner() {
+    let name = "top::a_lock_that_is_held_over_a_sleep_names_its_owner";
+    with_busy(name, &["held", "5"], |running, _| {
+        let found = document(running.pid(), &["-d", "1.2"])?;
+        ensure!(lints(&found)? == ["held_lock"], "{found}");
+        let text = found["lints"][0]["text"].as_str().unwrap_or_default();
+        ensure!(
+            text.contains("\"keep-0\" has it, and waits itself (sleep"),
+            "{text}"
+        );
+        Ok(())
+    });
+}
