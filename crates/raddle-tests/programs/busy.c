@@ -77,7 +77,7 @@ static void *queue(void *number)
     name_it("queue", (long)number);
     for (;;) {
         OK(pthread_mutex_lock(&lock));
-        compute_ms(4);
+        compute_ms(8);
         OK(pthread_mutex_unlock(&lock));
     }
     return NULL;

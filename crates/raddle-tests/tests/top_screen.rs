@@ -122,10 +122,9 @@ fn keys_sort_filter_fold_and_show_a_stack() {
                 .context("titles")?;
             Ok::<_, anyhow::Error>(lines.next().unwrap_or_default().to_owned())
         };
-        ensure!(
-            first(&text)?.contains("spin-0"),
-            "the spinning thread is first:\n{text}"
-        );
+        terminal.wait("the spinning thread first", |text| {
+            first(text).is_ok_and(|line| line.contains("spin-0"))
+        })?;
         terminal.press(&["w"])?;
         let text = terminal.wait_for("by wait")?;
         ensure!(!first(&text)?.contains("spin-0"), "{text}");

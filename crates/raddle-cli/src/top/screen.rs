@@ -34,6 +34,8 @@ use keys::Wish;
 
 /// How long a key is waited for at most: signals are looked at as often.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// How long the first frame is at most.
+const FIRST: Duration = Duration::from_millis(300);
 /// How often another program is looked for.
 const RETRY: Duration = Duration::from_secs(1);
 /// Intervals that keys choose.
@@ -151,16 +153,19 @@ fn no_screen(pid: u32, error: &io::Error) -> Failure {
 impl Screen {
     fn go_on(&mut self, terminal: &mut DefaultTerminal, ends: &AtomicBool) -> Result<()> {
         let mut due = Instant::now();
-        let mut is_changed = true;
+        let (mut is_changed, mut is_first) = (true, true);
         while !ends.load(Ordering::Relaxed) {
             let now = Instant::now();
             if now >= due {
                 is_changed |= self.look();
-                let pause = if self.condition.is_there() {
+                let pause = if is_first {
+                    self.interval.min(FIRST)
+                } else if self.condition.is_there() {
                     self.interval
                 } else {
                     RETRY
                 };
+                is_first = false;
                 due = (due + pause).max(Instant::now());
             }
             is_changed |= self.take_stack();

@@ -28,7 +28,7 @@ const QUEUED_NS: u64 = 10_000_000;
 /// The most locks that are looked at.
 const LOCKS_MAX: usize = 3;
 /// The most waiters with stacks that are read.
-const STACKS_MAX: usize = 2;
+const STACKS_MAX: usize = 4;
 /// How often locks are asked for their owners at most.
 const ASK_NS: u64 = 400_000_000;
 
@@ -58,11 +58,26 @@ struct Lock {
     owner: Owner,
 }
 
-/// Threads that wait for one word.
+/// Threads that wait for one word: since when, and which.
 #[derive(Default)]
-struct Queue {
-    tids: Vec<u32>,
-    since_ns: Vec<u64>,
+struct Queue(Vec<(u64, u32)>);
+
+impl Queue {
+    fn has(&self, tid: u32) -> bool {
+        self.0.iter().any(|&(_, it)| it == tid)
+    }
+
+    /// Returns the threads that came last, which are likely to wait for longest still.
+    fn latest(&self) -> impl Iterator<Item = u32> {
+        self.0.iter().rev().take(STACKS_MAX).map(|&(_, tid)| tid)
+    }
+
+    /// Returns since when the middle one waits.
+    fn median_ns(&self) -> u64 {
+        self.0
+            .get(self.0.len() / 2)
+            .map_or(0, |&(since_ns, _)| since_ns)
+    }
 }
 
 impl Locks {
@@ -83,13 +98,20 @@ impl Locks {
                 ..Known::default()
             });
             if let Some(locks) = &mut locks {
-                let lock = locks.remove(&address);
+                let lock = locks.remove(&address).or_else(|| {
+                    // Its waiters have run while they were looked at.
+                    let lock = known.lock.clone()?;
+                    Some(Lock {
+                        owner: Owner::Unknown,
+                        ..lock
+                    })
+                });
                 let owner = |lock: &Option<Lock>| lock.as_ref().map(|lock| lock.owner);
                 let had = owner(&known.lock);
                 known.is_passed_on |= had.is_some() && had != owner(&lock);
                 known.lock = lock;
             }
-            let oldest_ns = queue.since_ns.iter().copied().min().unwrap_or(0);
+            let oldest_ns = queue.0.first().map_or(0, |&(since_ns, _)| since_ns);
             known.is_passed_on |= known.oldest_ns != 0 && oldest_ns != known.oldest_ns;
             known.oldest_ns = oldest_ns;
             findings.extend(finding(source, frame, (address, &queue), &known));
@@ -107,23 +129,20 @@ fn queues(frame: &Frame) -> Vec<(u64, Queue)> {
         let is_word = matches!(record.wait_kind, WaitKind::FUTEX | WaitKind::MUTEX);
         if record.state == ThreadState::WAITING && is_word && record.since_ns != 0 {
             let queue = queues.entry(record.wait_arg).or_default();
-            queue.tids.push(record.tid);
-            queue.since_ns.push(record.since_ns);
+            queue.0.push((record.since_ns, record.tid));
         }
     }
     let own = 1.0 - shortage(frame);
-    let is_long = |queue: &mut Queue| {
-        let middle = queue.since_ns.len() / 2;
-        let (_, median_ns, _) = queue.since_ns.select_nth_unstable(middle);
-        let waited_ns = frame.now_ns.saturating_sub(*median_ns);
+    let is_long = |queue: &Queue| {
+        let waited_ns = frame.now_ns.saturating_sub(queue.median_ns());
         waited_ns as f64 * own >= QUEUED_NS as f64
     };
-    let mut long: Vec<(u64, Queue)> = queues
-        .into_iter()
-        .filter(|(_, queue)| queue.tids.len() >= QUEUE)
-        .filter_map(|(at, mut queue)| is_long(&mut queue).then_some((at, queue)))
-        .collect();
-    long.sort_by_key(|(at, queue)| (std::cmp::Reverse(queue.tids.len()), *at));
+    let mut long: Vec<(u64, Queue)> = queues.into_iter().collect();
+    long.retain_mut(|(_, queue)| {
+        queue.0.sort_unstable();
+        queue.0.len() >= QUEUE && is_long(queue)
+    });
+    long.sort_by_key(|(at, queue)| (std::cmp::Reverse(queue.0.len()), *at));
     long.truncate(LOCKS_MAX);
     long
 }
@@ -131,10 +150,10 @@ fn queues(frame: &Frame) -> Vec<(u64, Queue)> {
 /// Returns the locks among the words that are waited for.
 fn ask(source: &Source, queues: &[(u64, Queue)]) -> HashMap<u64, Lock> {
     let target = source.target();
-    let some = queues
+    let some: Vec<u32> = queues
         .iter()
-        .flat_map(|(_, queue)| queue.tids.iter().take(STACKS_MAX));
-    let some: Vec<u32> = some.copied().collect();
+        .flat_map(|(_, queue)| queue.latest())
+        .collect();
     let Some(stacks) = capture(&target, &|record| some.contains(&record.tid)) else {
         return HashMap::new();
     };
@@ -144,7 +163,7 @@ fn ask(source: &Source, queues: &[(u64, Queue)]) -> HashMap<u64, Lock> {
     let mut variables = Variables::new(target.memory, target.modules);
     let mut locks = HashMap::new();
     for (address, queue) in queues {
-        let waits = |edge: &&Edge| queue.tids.contains(&edge.waiter) && is_lock(edge);
+        let waits = |edge: &&Edge| queue.has(edge.waiter) && is_lock(edge);
         let Some(edge) = edges.iter().find(waits) else {
             continue;
         };
@@ -175,13 +194,11 @@ fn finding(
 ) -> Option<Lint> {
     let lock = known.lock.as_ref()?;
     let pid = source.pid;
-    let middle = queue.since_ns.len() / 2;
-    let median_ns = queue.since_ns.get(middle).copied().unwrap_or(frame.now_ns);
     let waiting = format!(
         "{} threads wait for {}, half of them for {} or more",
-        queue.tids.len(),
+        queue.0.len(),
         lock.text,
-        short(frame.now_ns.saturating_sub(median_ns))
+        short(frame.now_ns.saturating_sub(queue.median_ns()))
     );
     let owner = match lock.owner {
         Owner::Thread(tid) | Owner::LastTaker(tid) => {
@@ -228,7 +245,7 @@ fn finding(
     };
     const NAMED: usize = 100;
     Some(Lint {
-        tids: queue.tids.iter().take(NAMED).copied().collect(),
+        tids: queue.0.iter().take(NAMED).map(|&(_, tid)| tid).collect(),
         lock: Some(address),
         ..Lint::new(kind, address, known.since_ns, text, cure)
     })
