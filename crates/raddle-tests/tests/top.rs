@@ -370,3 +370,42 @@ fn a_lock_that_is_held_over_a_sleep_names_its_owner() {
         Ok(())
     });
 }
+
+/// Programs that wait for locks and for each other, or compute, as `healthy.rs` has them: busy, and
+/// nothing is wrong.
+#[test]
+fn programs_in_good_health_have_no_lints() {
+    let name = "top::programs_in_good_health_have_no_lints";
+    const KINDS: &str = "\
+        timed_cycle idle_pool signal_wakes timer_wakes timer_thread_wakes sigwait_wakes \
+        process_wakes pipe_wakes child_wakes contended backing_off ping_pong long_chain \
+        readers_and_writers barriers owner_dies inherited chain_of_joins event_wakes computing";
+    let look = |mode: Mode, kind: &str| {
+        let program = Program::build("no_deadlocks.c")?;
+        let [variant] = program.variants.as_slice() else {
+            bail!("no_deadlocks.c is one program");
+        };
+        let mut line = variant.command.clone();
+        line.extend([kind.into(), "4".into()]);
+        let running = Running::start(mode, mode.command(&line)?, None)?;
+        thread::sleep(Duration::from_millis(500));
+        let output = top(running.pid(), &["--once", "--json", "-d", "1.5"])?;
+        if !output.status.success() {
+            return Ok(false); // it has ended, or has one thread yet
+        }
+        let found: Value = serde_json::from_slice(&output.stdout)?;
+        ensure!(lints(&found)?.is_empty(), "{kind}: {found}");
+        Ok(true)
+    };
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { carriers: 2 } = mode else {
+            return Ok(());
+        };
+        let mut looked_at = 0;
+        for kind in KINDS.split_whitespace() {
+            looked_at += usize::from(look(mode, kind)?);
+        }
+        ensure!(looked_at >= 15, "{looked_at} were looked at");
+        Ok(())
+    });
+}

@@ -346,6 +346,9 @@ fn bars(histogram: &Histogram, width: usize) -> Vec<String> {
 /// Breaks a text between words, and long words anywhere.
 fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(8);
+    if text.chars().count() <= width {
+        return vec![text.to_owned()];
+    }
     let indent = text.len() - text.trim_start().len();
     let mut lines = Vec::new();
     let mut now = " ".repeat(indent.min(width / 2));
@@ -378,7 +381,7 @@ mod tests {
     #[test]
     fn text_is_broken_between_words() {
         assert_eq!(wrapped("one two three", 8), ["one two", "  three"]);
-        assert_eq!(wrapped("  one two", 20), ["  one two"]);
+        assert_eq!(wrapped("  one  two", 20), ["  one  two"]);
         assert_eq!(wrapped("", 20), [""]);
         let long = wrapped(&"x".repeat(20), 8);
         assert!(long.iter().all(|it| it.len() <= 8) && long.concat().len() == 20);
