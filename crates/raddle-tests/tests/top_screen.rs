@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use raddle_tests::{Mode, Program, Running, find_tool, in_every_mode, raddle};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -41,6 +41,15 @@ impl Terminal {
             .output()?;
         ensure!(output.status.success(), "{arguments:?}: {output:?}");
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// Returns the process that the shell runs.
+    fn child(&self) -> Result<Pid> {
+        let shell = self.tmux(&["list-panes", "-F", "#{pane_pid}"])?;
+        let shell = shell.trim();
+        let children = fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"))?;
+        let child = children.split_whitespace().next().context("a child")?;
+        Pid::from_raw(child.parse()?).context("a process")
     }
 
     fn press(&self, keys: &[&str]) -> Result<()> {
@@ -242,14 +251,7 @@ fn a_terminal_is_as_it_was_after_each_end() {
         terminal.wait_for("! 5 threads wait for mutex")?;
         let escapes = terminal.tmux(&["capture-pane", "-p", "-e"])?;
         ensure!(!escapes.contains("\x1b[33m"), "{escapes:?}");
-        let pid = terminal.tmux(&["list-panes", "-F", "#{pane_pid}"])?;
-        let children = fs::read_to_string(format!("/proc/{0}/task/{0}/children", pid.trim()))?;
-        let child: i32 = children
-            .split_whitespace()
-            .next()
-            .context("a child")?
-            .parse()?;
-        let child = rustix::process::Pid::from_raw(child).context("a process")?;
+        let child = terminal.child()?;
         rustix::process::kill_process(child, Signal::TERM)?;
         let text = terminal.wait_for("status=0")?;
         ensure!(
@@ -258,6 +260,20 @@ fn a_terminal_is_as_it_was_after_each_end() {
         );
         let dumb = Terminal::run("dumb", &format!("TERM=dumb {command}"))?;
         dumb.wait_for("--batch")?;
-        dumb.wait_for("status=2").map(drop)
+        dumb.wait_for("status=2")?;
+        // Without its terminal it ends, though SIGHUP is ignored.
+        let gone = Terminal::run("gone", &format!("trap '' HUP; {command}; exit"))?;
+        gone.wait_for("! 5 threads wait for mutex")?;
+        let child = gone.child()?;
+        drop(gone);
+        let begun = Instant::now();
+        while rustix::process::test_kill_process(child).is_ok() {
+            ensure!(
+                begun.elapsed() < PATIENCE,
+                "it goes on without its terminal"
+            );
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
     });
 }

@@ -21,7 +21,8 @@ use anyhow::Result;
 use raddle_inspect::Histogram;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEventKind};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use signal_hook::consts::{SIGINT, SIGTERM};
 
 use super::Shown;
 use super::lints::{Lint, Watch};
@@ -130,7 +131,8 @@ pub(super) fn run(arguments: &TopArguments, shown: Shown) -> Result<ExitCode> {
         stack: None,
     };
     let ends = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
+    // SIGHUP ends the command at once: there is no terminal to be given back.
+    for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&ends))?;
     }
     let mut terminal = ratatui::try_init().map_err(|error| no_screen(arguments.pid, &error))?;
@@ -174,18 +176,20 @@ impl Screen {
                 is_changed = false;
             }
             let wait = due.saturating_duration_since(Instant::now()).min(PATIENCE);
-            if !event::poll(wait)? {
-                continue;
+            if !is_there(wait) {
+                return Ok(());
             }
-            is_changed = true;
-            match event::read()? {
-                Event::Key(key) if key.kind != KeyEventKind::Release => match self.press(key) {
-                    Wish::Nothing => {}
-                    Wish::Look => due = due.min(Instant::now() + self.interval),
-                    Wish::Suspend => suspend(terminal)?,
-                    Wish::Quit => return Ok(()),
-                },
-                _ => {} // a new size, for instance
+            while event::poll(Duration::ZERO)? {
+                is_changed = true;
+                match event::read()? {
+                    Event::Key(key) if key.kind != KeyEventKind::Release => match self.press(key) {
+                        Wish::Nothing => {}
+                        Wish::Look => due = due.min(Instant::now() + self.interval),
+                        Wish::Suspend => suspend(terminal)?,
+                        Wish::Quit => return Ok(()),
+                    },
+                    _ => {} // a new size, for instance
+                }
             }
         }
         Ok(())
@@ -273,6 +277,17 @@ impl Screen {
         self.page = page;
         (self.top, self.selected) = (0, 0);
     }
+}
+
+/// Waits for input. Returns false if the terminal is gone: crossterm would read its end for ever.
+fn is_there(wait: Duration) -> bool {
+    let input = io::stdin();
+    let mut polled = [PollFd::new(&input, PollFlags::IN)];
+    let wait = Timespec::try_from(wait).ok();
+    // A signal ends the wait, too.
+    let _ = poll(&mut polled, wait.as_ref());
+    let gone = PollFlags::HUP | PollFlags::ERR | PollFlags::NVAL;
+    !polled[0].revents().intersects(gone)
 }
 
 fn add(sum: &mut Histogram, more: &Histogram) {
