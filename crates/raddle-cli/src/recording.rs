@@ -196,11 +196,12 @@ impl Recording {
         self.started_ns
     }
 
-    /// Returns the threads that live now, with their names.
-    pub(crate) fn names(&self) -> impl Iterator<Item = (u32, String)> {
+    /// Returns the threads that live now, with their names, and the numbers of their engines or
+    /// shares.
+    pub(crate) fn names(&self) -> impl Iterator<Item = (u32, String, u32)> {
         self.threads().into_iter().map(|thread| {
             let name = String::from_utf8_lossy(thread.name_bytes());
-            (thread.tid, name.into_owned())
+            (thread.tid, name.into_owned(), thread.group)
         })
     }
 

@@ -3,6 +3,7 @@
 mod past;
 mod tracer;
 
+use std::collections::HashMap;
 use std::io::{self, BufWriter};
 use std::path::Path;
 use std::process::ExitCode;
@@ -125,7 +126,8 @@ fn wait(arguments: &TraceArguments, pid: u32, limits: Limits) -> Result<ExitCode
             return Err(Failure::new(1, what, cure).into());
         }
     };
-    let names: std::collections::HashMap<_, _> = recording.names().collect();
+    let names = recording.names().map(|(tid, name, _)| (tid, name));
+    let names: HashMap<_, _> = names.collect();
     let name = |tid| match names.get(&tid) {
         Some(name) => format!("thread {tid} \"{name}\""),
         None => format!("thread {tid}"),

@@ -24,7 +24,7 @@ mod sched;
 use std::io::{self, Write};
 
 use raddle_inspect::{Event, EventKind, WaitKind};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::rings::Lane;
 use counters::Counters;
@@ -46,6 +46,10 @@ const SLEEPING: u64 = 1;
 const DEAD: u64 = 16;
 /// The id of the process's track. Those of threads are odd, those of counters have this bit, too.
 const PROCESS_TRACK: u64 = 1 << 40;
+/// Added to the number of a group: above Linux's greatest process id.
+const GROUP_PIDS: i32 = 1 << 23;
+/// The greatest number of a group.
+const GROUPS_MAX: u32 = (1 << 16) - 1;
 /// The most texts of the program that are kept.
 const TEXTS_MAX: usize = 1 << 16;
 
@@ -54,6 +58,8 @@ pub struct PerfettoWriter<W> {
     encoder: Encoder<W>,
     pid: i32,
     threads: FxHashMap<u32, ThreadState>,
+    /// Engines and shares that are shown.
+    groups: FxHashSet<u32>,
     bundles: Bundles,
     names: Names,
     /// Texts of the program's own events, by their places in its memory.
@@ -66,6 +72,8 @@ pub struct PerfettoWriter<W> {
 #[derive(Default)]
 struct ThreadState {
     name: Option<Box<str>>,
+    /// The number of its engine or share.
+    group: u32,
     /// It has a track.
     is_shown: bool,
     is_waiting: bool,
@@ -92,6 +100,7 @@ impl<W: Write> PerfettoWriter<W> {
             encoder: Encoder::new(output),
             pid: pid as i32,
             threads: FxHashMap::default(),
+            groups: FxHashSet::default(),
             bundles: Bundles::default(),
             names: Names::default(),
             texts: FxHashMap::default(),
@@ -130,27 +139,53 @@ impl<W: Write> PerfettoWriter<W> {
         Ok(writer)
     }
 
-    /// Tells a thread's name.
+    /// Tells a thread's name, and the number of the engine or share that it belongs to, 0 for none.
+    /// The threads of each are shown together, as those of a process with a number that no process
+    /// has.
     ///
     /// # Errors
     /// Those of the output.
-    pub fn name(&mut self, tid: u32, name: &str) -> io::Result<()> {
+    pub fn name(&mut self, tid: u32, name: &str, group: u32) -> io::Result<()> {
         let thread = self.threads.entry(tid).or_default();
         if thread.name.as_deref() == Some(name) {
             return Ok(());
         }
         thread.name = Some(name.into());
+        if !thread.is_shown {
+            thread.group = group.min(GROUPS_MAX); // a track has one process
+        }
+        let group = thread.group;
+        if group != 0 && self.groups.insert(group) {
+            self.encoder.packet(&TracePacket {
+                process_tree: Some(ProcessTree {
+                    processes: vec![Process {
+                        pid: Some(self.pid_of(group)),
+                        cmdline: vec![format!("engine or share {group}")],
+                    }],
+                    threads: Vec::new(),
+                }),
+                ..TracePacket::default()
+            })?;
+        }
         self.encoder.packet(&TracePacket {
             process_tree: Some(ProcessTree {
                 processes: Vec::new(),
                 threads: vec![Thread {
                     tid: Some(tid as i32),
                     name: Some(name.to_owned()),
-                    tgid: Some(self.pid),
+                    tgid: Some(self.pid_of(group)),
                 }],
             }),
             ..TracePacket::default()
         })
+    }
+
+    fn pid_of(&self, group: u32) -> i32 {
+        if group == 0 {
+            self.pid
+        } else {
+            GROUP_PIDS | group as i32
+        }
     }
 
     /// Returns true if the thread has a name here.
@@ -387,8 +422,12 @@ impl<W: Write> PerfettoWriter<W> {
         let uuid = u64::from(tid) << 1 | 1;
         let thread = self.threads.entry(tid).or_default();
         if !std::mem::replace(&mut thread.is_shown, true) {
+            let pid = match thread.group {
+                0 => self.pid,
+                group => GROUP_PIDS | group as i32,
+            };
             let descriptor = ThreadDescriptor {
-                pid: Some(self.pid),
+                pid: Some(pid),
                 tid: Some(i64::from(tid)),
                 thread_name: thread.name.as_deref().map(str::to_owned),
             };

@@ -25,7 +25,8 @@ struct Past {
     pid: u32,
     layout: Layout,
     memory: Box<dyn Memory>,
-    names: Vec<(u32, String)>,
+    /// Threads, their names and the numbers of their engines or shares.
+    names: Vec<(u32, String, u32)>,
     /// What the file lacks, in words.
     missing: Option<String>,
 }
@@ -85,7 +86,11 @@ fn open(path: &Path) -> Result<Past, Failure> {
         return Ok(Past {
             pid: file.header.pid,
             layout: file.layout,
-            names: file.names.clone(),
+            names: file
+                .names
+                .iter()
+                .map(|(tid, name)| (*tid, name.clone(), 0))
+                .collect(),
             memory: Box::new(file),
             missing: None,
         });
@@ -103,7 +108,7 @@ fn open(path: &Path) -> Result<Past, Failure> {
     let names = threads(&target).unwrap_or_default();
     let names = names.iter().map(|thread| {
         let name = String::from_utf8_lossy(thread.name_bytes());
-        (thread.tid, name.into_owned())
+        (thread.tid, name.into_owned(), thread.group)
     });
     Ok(Past {
         pid: opened.core.pid(),

@@ -39,11 +39,11 @@ impl<W: io::Write> Tracer<W> {
     }
 
     /// Tells the names of threads.
-    pub(super) fn name_all(&mut self, names: impl IntoIterator<Item = (u32, String)>) {
+    pub(super) fn name_all(&mut self, names: impl IntoIterator<Item = (u32, String, u32)>) {
         self.named = Instant::now();
-        for (tid, name) in names {
+        for (tid, name, group) in names {
             if self.failure.is_none() {
-                self.failure = self.writer.name(tid, &name).err();
+                self.failure = self.writer.name(tid, &name, group).err();
             }
         }
     }

@@ -20,8 +20,8 @@ fn event(kind: EventKind, thread: u32, other: u32, wait: WaitKind) -> Event {
 fn switches_wakes_and_waits_are_written() {
     let mut bytes = Vec::new();
     let mut writer = PerfettoWriter::new(&mut bytes, 7, vec!["a".into()], 1).unwrap();
-    writer.name(7, "main").unwrap();
-    writer.name(8, "worker").unwrap();
+    writer.name(7, "main", 0).unwrap();
+    writer.name(8, "worker", 0).unwrap();
     let lane = Lane::Carrier(3);
     let waits = event(EventKind::SWITCH, 8, 7, WaitKind::MUTEX);
     writer.event(lane, &waits, 100).unwrap();
@@ -204,9 +204,39 @@ fn threads_that_have_ended_are_forgotten() {
         let lane = Lane::Carrier(0);
         let span = event(EventKind::SPAN_BEGIN, tid, 0, WaitKind::NONE);
         let ends = event(EventKind::END, tid, 0, WaitKind::NONE);
-        writer.name(tid, "worker").unwrap();
+        writer.name(tid, "worker", 0).unwrap();
         writer.event(lane, &span, at).unwrap();
         writer.event(lane, &ends, at).unwrap();
     }
     assert!(writer.threads.len() <= 1, "{}", writer.threads.len());
+}
+
+#[test]
+fn threads_of_an_engine_are_together() {
+    let mut bytes = Vec::new();
+    let mut writer = PerfettoWriter::new(&mut bytes, 7, Vec::new(), 1).unwrap();
+    for (tid, group) in [(7, 0), (8, 2), (9, 2), (10, u32::MAX)] {
+        writer.name(tid, "a", group).unwrap();
+        let waits = event(EventKind::SWITCH, tid, 0, WaitKind::SLEEP);
+        writer.event(Lane::Carrier(0), &waits, 5).unwrap();
+    }
+    writer.finish(9).unwrap();
+    let trace = messages::Trace::decode(&bytes[..]).unwrap();
+    let trees: Vec<_> = trace
+        .packet
+        .iter()
+        .filter_map(|it| it.process_tree.as_ref())
+        .collect();
+    let processes = trees.iter().flat_map(|tree| &tree.processes);
+    let pids: Vec<_> = processes.map(|process| process.pid.unwrap()).collect();
+    assert_eq!(pids, [7, 1 << 23 | 2, 1 << 23 | 0xffff]);
+    let threads = trees.iter().flat_map(|tree| &tree.threads);
+    let of: Vec<_> = threads.map(|thread| thread.tgid.unwrap()).collect();
+    assert_eq!(of, [7, 1 << 23 | 2, 1 << 23 | 2, 1 << 23 | 0xffff]);
+    let tracks = trace
+        .packet
+        .iter()
+        .filter_map(|it| it.track_descriptor.as_ref()?.thread.as_ref());
+    let shown: Vec<_> = tracks.map(|thread| thread.pid.unwrap()).collect();
+    assert_eq!(shown, of, "a track is in the same process");
 }
