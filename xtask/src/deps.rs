@@ -126,6 +126,7 @@ const DEPENDENCIES: &[Dependency] = &[
         "lane real: other tools, eu-stack",
     ),
     programs("strace", &["strace"], "lane real: other tools, strace"),
+    programs("tmux", &["tmux"], "lane real: the screen of raddle top"),
     programs("linux-perf", &["perf"], "lane real: other tools, perf"),
     programs(
         "chromium-headless-shell",

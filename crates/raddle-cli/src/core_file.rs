@@ -4,7 +4,7 @@
 //! Memory is written first, then each thread's registers are read and its stack is written again,
 //! so that both are of one moment (`raddle_stacks::read_registers`).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
@@ -366,10 +366,11 @@ fn completed_notes(
     let has_own: HashSet<u32> = opened.core.threads().collect();
     let runs =
         |thread: &&ThreadRegisters| thread.kernel_tid.is_some_and(|tid| has_own.contains(&tid));
+    let running = threads.iter().filter(runs).rev();
+    let running: HashMap<_, _> = running.map(|it| (it.kernel_tid, it.record.tid)).collect();
     let number = |kernel_tid: u32| {
-        let mut running = threads.iter().filter(runs);
-        let green_thread = running.find(|it| it.kernel_tid == Some(kernel_tid));
-        green_thread.map_or_else(|| apart(kernel_tid, &green), |it| it.record.tid)
+        let green_thread = running.get(&Some(kernel_tid)).copied();
+        green_thread.unwrap_or_else(|| apart(kernel_tid, &green))
     };
     let mut notes = opened.core.renumbered(&number);
     let identity = Identity {

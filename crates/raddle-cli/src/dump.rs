@@ -15,6 +15,7 @@ mod lines;
 pub(crate) mod locate;
 mod managed;
 mod mappings;
+pub(crate) mod one;
 pub(crate) mod process;
 pub(crate) mod stacks;
 mod symbols;

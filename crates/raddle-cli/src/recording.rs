@@ -280,7 +280,7 @@ impl Drop for Asker {
     fn drop(&mut self) {
         self.ends.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // It may wait for an answer for some seconds; nobody waits for it.
+            // It may wait for an answer for some seconds, and is left to itself.
             thread.thread().unpark();
         }
     }

@@ -8,12 +8,14 @@
 //! | `lints` | what is wrong, in plain words |
 //! | `text` | a frame as plain text |
 //! | `document` | a frame as JSON |
+//! | `screen` | frames again and again, and keys |
 //!
 //! The process is read from outside, in large pieces: see `raddle_stacks::Threads`.
 
 mod document;
 mod lints;
 mod look;
+mod screen;
 mod select;
 mod source;
 mod text;
@@ -34,6 +36,8 @@ use source::{Condition, Source};
 
 /// Looks in a frame of a command without a screen: lints are what is true at each.
 const LOOKS: u32 = 4;
+/// A batch with more threads looks once a frame: it goes on for long, and a look has its price.
+const MANY: u64 = 10_000;
 
 /// What is shown of a frame.
 pub(super) struct Shown {
@@ -62,6 +66,7 @@ impl Shown {
 pub(crate) fn run(arguments: &TopArguments) -> Result<ExitCode> {
     if !(arguments.once || arguments.batch) {
         check_terminal(arguments)?;
+        return screen::run(arguments, Shown::of(arguments));
     }
     let frames = match (arguments.once, arguments.count) {
         (true, _) => 1,
@@ -72,6 +77,7 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<ExitCode> {
         looker: Looker::default(),
         watch: Watch::default(),
         interval: Duration::from_secs_f64(arguments.interval),
+        looks: LOOKS,
     };
     let shown = Shown::of(arguments);
     for number in 0..frames {
@@ -80,6 +86,7 @@ pub(crate) fn run(arguments: &TopArguments) -> Result<ExitCode> {
             Err(condition) => return ended(arguments, condition, number),
         };
         print(arguments, &source, &frame, &lints, &shown)?;
+        plain.looks = if frame.states.all() > MANY { 1 } else { LOOKS };
         plain.looker.recycle(frame);
     }
     Ok(ExitCode::SUCCESS)
@@ -153,6 +160,8 @@ struct Plain {
     looker: Looker,
     watch: Watch,
     interval: Duration,
+    /// In a frame.
+    looks: u32,
 }
 
 impl Plain {
@@ -164,8 +173,8 @@ impl Plain {
             self.watch.look(source, &first);
             self.looker.recycle(first);
         }
-        for number in 1..LOOKS {
-            let until = begun + self.interval * number / LOOKS;
+        for number in 1..self.looks {
+            let until = begun + self.interval * number / self.looks;
             thread::sleep(until.saturating_duration_since(Instant::now()));
             let frame = self.looker.look(source, false)?;
             self.watch.look(source, &frame);

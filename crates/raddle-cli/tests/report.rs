@@ -143,22 +143,16 @@ fn two_files_are_compared() {
 fn what_can_not_be_read_is_refused_in_a_sentence() {
     let folder = Folder::new();
     let whole = fs::read(recording(&folder, "a.pb.gz", 300)).unwrap();
+    const NO_PROFILE: &str = "is no profile in pprof's format: name one that raddle record -o \
+                              FILE.pb.gz has written";
     for (name, bytes, sentence) in [
         (
             "cut",
             &whole[..whole.len() / 2],
             "is cut or damaged: copy it again, or record anew",
         ),
-        (
-            "text",
-            b"main;work 12\n",
-            "is no profile in pprof's format: name one that raddle record -o FILE.pb.gz has written",
-        ),
-        (
-            "empty",
-            b"",
-            "is no profile in pprof's format: name one that raddle record -o FILE.pb.gz has written",
-        ),
+        ("text", b"main;work 12\n", NO_PROFILE),
+        ("empty", b"", NO_PROFILE),
     ] {
         File::create(folder.0.join(name))
             .unwrap()

@@ -5,8 +5,8 @@ mod common;
 use common::{Folder, raddle, refuses, succeeds, text};
 use std::process::Stdio;
 
-const COMMANDS: &str = "name one of run, doctor, dump, top, core, gdb, record, report, locks, trace, \
-                        metrics, ctl, bench, completions, man";
+const COMMANDS: &str = "name one of run, doctor, dump, top, core, gdb, record, report, \
+      locks, trace, metrics, ctl, bench, completions, man";
 
 #[test]
 fn no_command_and_an_unknown_one_are_refused() {
@@ -231,7 +231,8 @@ fn other_commands_check_their_arguments() {
         &mut raddle(&["bench", "speed"]),
         2,
         "GROUP speed: name one of pingpong, yield, create, fork, wakeup, disk, \
-         fairness, handoff, latency, handles, ums, http, overhead, api, pool, all, servers, insight",
+         fairness, handoff, latency, handles, ums, http, overhead, api, pool, all, servers, \
+         insight",
     );
     refuses(
         &mut raddle(&["bench", "yield", "--rounds", "0"]),

@@ -317,7 +317,7 @@ impl Client {
         if may_read && request.value != 0 {
             self.reads = tracer::reader_comes(peer(Self::fd()).map_or(0, |peer| peer[0]));
         }
-        // Whoever has events recorded for ever doesn't read them now.
+        // Events that are recorded for ever are not read now.
         let seconds = request.value as u32;
         if request.kind == RequestKind::RECORD && !matches!(seconds, 0 | u32::MAX) {
             tracer::recorder_comes(peer(Self::fd()).map_or(0, |peer| peer[0]));

@@ -15,8 +15,8 @@
 //! same object, else of the same activity. Without these its stack is a note.
 //!
 //! Time on a carrier may be more than CPU time: the kernel ran another process, or the thread was
-//! in the kernel where that is not sampled. The rest is a note of its own, for all threads of a name
-//! together, since few samples say little of one thread.
+//! in the kernel where that is not sampled. The rest is a note of its own. Its part is the same for
+//! all threads of a name, because few samples say little of one thread.
 
 use std::collections::BTreeMap;
 

@@ -26,6 +26,9 @@ use crate::sampler::Sampler;
 use crate::table::{Slot, Table};
 use crate::unwind::{End, Frame, Unwinder};
 
+/// The most frames of all different stacks; of further stacks some are kept.
+const ALL_FRAMES_MAX: usize = 1 << 22;
+const FRAMES_LEFT: usize = 8;
 /// How often a thread is read that always runs meanwhile.
 const TRIES: u32 = 4;
 
@@ -188,7 +191,9 @@ pub(crate) struct Camera<'a> {
     pub(crate) unwinder: Unwinder<'a>,
     pub(crate) pages: Pages<'a>,
     numbers: HashMap<Stack, u32>,
-    pub(crate) stacks: Vec<Stack>,
+    stacks: Vec<Stack>,
+    /// The frames of all these.
+    frames: usize,
     python: Option<Python<'a>>,
     java: Option<&'a Java>,
     map: PerfMap,
@@ -207,6 +212,7 @@ impl<'a> Camera<'a> {
             pages: Pages::new(target.memory),
             numbers: HashMap::new(),
             stacks: Vec::new(),
+            frames: 0,
             python: Python::find(target.memory, target.modules),
             java: None,
             // A process that stands still may be a core file, of which the number is another's now.
@@ -270,6 +276,16 @@ impl<'a> Camera<'a> {
     fn number(&mut self, stack: Stack) -> u32 {
         if let Some(&number) = self.numbers.get(&stack) {
             return number;
+        }
+        let mut stack = stack;
+        self.frames += stack.frames.len();
+        if self.frames > ALL_FRAMES_MAX && stack.frames.len() > FRAMES_LEFT {
+            stack.frames = stack.frames.iter().take(FRAMES_LEFT).copied().collect();
+            stack.managed = Box::default();
+            stack.end = End::TooDeep;
+            if let Some(&number) = self.numbers.get(&stack) {
+                return number;
+            }
         }
         let number = self.stacks.len() as u32;
         self.stacks.push(stack.clone());

@@ -142,7 +142,7 @@ impl ObjectKind {
 }
 
 /// Which thread has to act before the waiter goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// Only this thread can.
     Thread(u32),
@@ -233,14 +233,8 @@ pub fn deadlocks(waits: &Waits) -> Vec<Deadlock> {
             found.push(deadlock(Why::Cycle, &path[from..]));
         }
     }
-    for deadlock in &mut found {
-        deadlock.behind = behind(deadlock, &next);
-    }
-    let is_in = |tid: &u32| {
-        let mut stuck = found.iter();
-        stuck.any(|it| it.behind.contains(tid) || it.edges.iter().any(|edge| edge.waiter == *tid))
-    };
-    if waits.is_asleep && !waits.switches.keys().all(is_in) {
+    let stuck = add_behind(&mut found, &next);
+    if waits.is_asleep && !waits.switches.keys().all(|tid| stuck.contains(tid)) {
         let all: Vec<&Edge> = waits.edges.iter().collect();
         found.push(deadlock(Why::Asleep, &all));
     }
@@ -255,42 +249,55 @@ fn deadlock(why: Why, edges: &[&Edge]) -> Deadlock {
     }
 }
 
-/// Returns the threads that wait for one of the deadlock's, perhaps through others.
-fn behind(deadlock: &Deadlock, next: &HashMap<u32, &Edge>) -> Vec<u32> {
-    let inside: HashSet<u32> = deadlock.edges.iter().map(|edge| edge.waiter).collect();
-    let leads_there = |tid: u32| {
-        let mut at = tid;
-        // A path without a repetition has no more steps than there are edges.
-        for _ in 0..=next.len() {
+/// Notes the threads that wait for one of a deadlock's, perhaps through others. Each thread waits
+/// for one other at most, so that its path leads to one deadlock at most. Returns all threads that
+/// are in deadlocks or behind.
+fn add_behind(found: &mut [Deadlock], next: &HashMap<u32, &Edge>) -> HashSet<u32> {
+    // The number of the deadlock to which each thread's path leads, if it does.
+    let mut ends: HashMap<u32, Option<usize>> = HashMap::new();
+    for (number, deadlock) in found.iter().enumerate() {
+        ends.extend(deadlock.edges.iter().map(|it| (it.waiter, Some(number))));
+    }
+    for &start in next.keys() {
+        let (mut path, mut at) = (Vec::new(), start);
+        let end = loop {
+            if let Some(&end) = ends.get(&at) {
+                break end;
+            }
+            // Until the end is known: a path that comes back here leads nowhere.
+            ends.insert(at, None);
+            path.push(at);
             match next.get(&at).map(|edge| edge.owner) {
-                Some(Owner::Thread(owner)) if inside.contains(&owner) => return true,
                 Some(Owner::Thread(owner)) => at = owner,
-                _ => return false,
+                _ => break None,
+            }
+        };
+        for tid in path {
+            ends.insert(tid, end);
+            if let Some(deadlock) = end.and_then(|end| found.get_mut(end)) {
+                deadlock.behind.push(tid);
             }
         }
-        false
-    };
-    let outside = next.keys().copied().filter(|tid| !inside.contains(tid));
-    let mut behind: Vec<u32> = outside.filter(|&tid| leads_there(tid)).collect();
-    behind.sort_unstable();
-    behind
+    }
+    for deadlock in found {
+        deadlock.behind.sort_unstable();
+    }
+    let is_stuck = |(tid, end): (u32, Option<usize>)| end.map(|_| tid);
+    ends.into_iter().filter_map(is_stuck).collect()
 }
 
 /// Returns the deadlocks of the later reading that were there at the earlier one already, by
 /// threads that have not run between.
 pub fn confirmed(earlier: &Waits, later: &Waits) -> Vec<Deadlock> {
-    let before = deadlocks(earlier);
+    let waits = |edge: &Edge| {
+        let object = &edge.object;
+        (edge.waiter, edge.switches, object.address, edge.owner)
+    };
+    let key = |it: &Deadlock| -> (Why, Vec<_>) { (it.why, it.edges.iter().map(waits).collect()) };
+    let before: HashSet<_> = deadlocks(earlier).iter().map(key).collect();
     let is_same = |deadlock: &Deadlock| {
-        let waits = |edge: &Edge| {
-            let object = &edge.object;
-            (edge.waiter, edge.switches, object.address, edge.owner)
-        };
-        let edges: Vec<_> = deadlock.edges.iter().map(waits).collect();
-        let is_it = |it: &Deadlock| {
-            it.why == deadlock.why && it.edges.iter().map(waits).collect::<Vec<_>>() == edges
-        };
         let is_still = deadlock.why != Why::Asleep || earlier.switches == later.switches;
-        is_still && before.iter().any(is_it)
+        is_still && before.contains(&key(deadlock))
     };
     let mut found = deadlocks(later);
     found.retain(is_same);

@@ -10,6 +10,11 @@ pub trait Memory {
     /// missing.
     fn read(&self, address: u64, to: &mut [u8]) -> usize;
 
+    /// Returns how many bytes there are at most.
+    fn size(&self) -> u64 {
+        u64::MAX
+    }
+
     /// Reads all of `to`, or fails.
     fn read_all(&self, address: u64, to: &mut [u8]) -> Option<()> {
         (self.read(address, to) == to.len()).then_some(())

@@ -2,6 +2,7 @@
 //! file, which compilers at run time write.
 
 use std::cell::{Cell, OnceCell};
+use std::collections::HashMap;
 use std::fs;
 use std::io::{self, BufRead};
 use std::ops::Range;
@@ -91,6 +92,7 @@ impl Modules {
         let mut current: Option<(String, u64)> = None;
         let mut data: Vec<(Range<u64>, String, u64)> = Vec::new();
         let mut end = 0;
+        let mut numbers = HashMap::new();
         for line in maps.split(b'\n') {
             let line = line?;
             let line = String::from_utf8_lossy(&line);
@@ -116,17 +118,16 @@ impl Modules {
             if !line.is_code || all.ranges.len() == RANGES_MAX {
                 continue;
             }
-            let module = has_file
-                .then_some(current.as_ref())
-                .flatten()
-                .map(|(path, start)| all.module(path, *start, root));
+            let module = has_file.then_some(current.as_ref()).flatten().map(|file| {
+                let add = || all.module(&file.0, file.1, root);
+                *numbers.entry(file.clone()).or_insert_with(add)
+            });
             all.ranges.push((line.range, module));
         }
         all.ranges.sort_by_key(|(range, _)| range.start);
         // Of files without code no variables are wanted.
         for (range, path, start) in data {
-            let is_it = |module: &Module| module.start == start && module.path == path;
-            if let Some(index) = all.modules.iter().position(is_it) {
+            if let Some(&index) = numbers.get(&(path, start)) {
                 all.data.push((range, index));
             }
         }
@@ -144,11 +145,8 @@ impl Modules {
         data.map(|(range, _)| range.clone()).collect()
     }
 
+    /// Adds a module, and returns its number.
     fn module(&mut self, path: &str, start: u64, root: &str) -> usize {
-        let is_it = |module: &Module| module.start == start && module.path == path;
-        if let Some(index) = self.modules.iter().rposition(is_it) {
-            return index;
-        }
         let plain = path.strip_suffix(" (deleted)");
         // The kernel writes a line feed in a path so, and nothing else.
         let name = plain.unwrap_or(path).replace("\\012", "\n");

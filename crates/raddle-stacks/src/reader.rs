@@ -52,14 +52,9 @@ impl<'a> StackReader<'a> {
         self.camera.number_of_sample(tid, &sample.sample)
     }
 
-    /// Returns all different stacks that were read.
-    pub fn stacks(&self) -> &[Stack] {
-        &self.camera.stacks
-    }
-
-    /// Returns all different managed frames.
-    pub fn managed(&self) -> &[ManagedFrame] {
-        self.camera.managed_frames()
+    /// Returns all different stacks that were read, and all different managed frames.
+    pub fn into_parts(self) -> (Vec<Stack>, Vec<ManagedFrame>) {
+        self.camera.into_parts()
     }
 
     fn renew(&mut self) {

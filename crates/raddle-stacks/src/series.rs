@@ -166,7 +166,7 @@ impl Series {
         }
     }
 
-    /// Forgets carriers whose kernel threads have ended.
+    /// Forgets carriers without a kernel thread any more.
     pub fn forget_ended(&mut self) {
         self.events.retain(|_, carrier| !carrier.event.has_ended());
     }

@@ -195,7 +195,9 @@ impl<'a> Table<'a> {
     /// Returns false if the memory can't be read.
     fn walk(&mut self, mut each: impl FnMut(&mut Self, u32, u64, &[u8])) -> bool {
         let layout = self.layout;
-        let most = layout.chunk_count * layout.slots_per_chunk;
+        // Slots of a core may lie one upon the other.
+        let room = self.memory.size() / layout.slot_bytes;
+        let most = room.min(layout.chunk_count * layout.slots_per_chunk);
         let Some(used) = self.memory.word(layout.used) else {
             return false;
         };

@@ -9,8 +9,8 @@ use raddle_inspect::{
 };
 use raddle_stacks::locks::{Waits, Watch, confirmed, deadlocks, edges, wakers};
 use raddle_stacks::{
-    FRAMES_MAX, Kind, Memory, Modules, ProcessMemory, Stacks, Symbols, Target, capture,
-    read_registers,
+    FRAMES_MAX, Kind, Memory, Modules, ProcessMemory, Stacks, Symbols, Target, Threads, capture,
+    carriers, read_registers,
 };
 
 /// A generator of random numbers (xorshift64*).
@@ -398,4 +398,55 @@ fn locks_of_random_words_are_read_to_an_end() {
     }
     assert!(found > 0, "the words are too wild to be locks");
     assert!(started.elapsed() < Duration::from_secs(60));
+}
+
+/// Carriers and threads of layouts with random words, read again and again.
+#[test]
+fn carriers_that_make_no_sense_are_read_to_an_end() {
+    let begun = Instant::now();
+    let modules = Modules::of(std::process::id()).unwrap();
+    for seed in 1..200 {
+        let mut random = Random(seed);
+        let mut layout = layout(CodePlaces::default());
+        let mut bytes = vec![0u8; 1 << 16];
+        for word in bytes.chunks_exact_mut(8) {
+            let value = match random.below(4) {
+                0 => random.next(),
+                1 => u64::MAX - random.below(64),
+                _ => TABLE + random.below(1 << 16),
+            };
+            word.copy_from_slice(&value.to_le_bytes());
+        }
+        layout.carriers = TABLE + random.below(1 << 15);
+        layout.carrier_count = TABLE + random.below(1 << 15);
+        layout.blocked = random.next();
+        layout.carrier_id = random.next() >> random.below(64);
+        layout.carrier.engine = random.below(1 << 12) as u32;
+        layout.carrier.queue_tail = random.next() as u32 >> random.below(32);
+        layout.carrier.wake_ups = random.next() as u32 >> random.below(32);
+        layout.engine.spares = random.next() as u32 >> random.below(32);
+        layout.thread.charged_ns = random.below(SLOT_BYTES) as u32;
+        let memory = Replaced {
+            parts: vec![(TABLE, bytes)],
+            rest: ProcessMemory::of(std::process::id()),
+        };
+        let more: Vec<u64> = (0..100).map(|_| TABLE + random.below(1 << 17)).collect();
+        let found = carriers(&memory, &layout, &more);
+        assert!(found.carriers.len() <= 1 << 12, "seed {seed}");
+        let target = Target {
+            pid: std::process::id(),
+            memory: &memory,
+            layout: &layout,
+            carriers: &[],
+            modules: &modules,
+            started_ns: 0,
+            stopped: None,
+        };
+        if let Some(mut threads) = Threads::of(&target) {
+            let mut count = 0;
+            threads.for_each(|_| count += 1);
+            assert!(count <= SLOTS, "seed {seed}");
+        }
+    }
+    assert!(begun.elapsed() < Duration::from_secs(30));
 }

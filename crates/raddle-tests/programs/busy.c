@@ -42,11 +42,13 @@ static void *spin(void *number)
     return NULL;
 }
 
-/* Says that it runs, and never lets go. */
+/* Wakes the main thread, says that it runs, and never lets go. */
 static void *hog(void *unused)
 {
     name_it("hog", 0);
     GET(write(told[1], "x", 1));
+    printf("ready\n");
+    fflush(stdout);
     for (volatile long turns = 0;; turns++) {
     }
     return unused;
@@ -77,7 +79,7 @@ static void *queue(void *number)
     name_it("queue", (long)number);
     for (;;) {
         OK(pthread_mutex_lock(&lock));
-        compute_ms(4);
+        compute_ms(30);
         OK(pthread_mutex_unlock(&lock));
     }
     return NULL;
@@ -129,8 +131,6 @@ int main(int argc, char **argv)
         await_begun(1 + count);
     } else if (strcmp(kind, "hogged") == 0) {
         /* Main waits for the hog's word; with one carrier and no quantum it never runs again. */
-        printf("ready\n");
-        fflush(stdout);
         start(hog, NULL);
         char byte;
         IS(read(told[0], &byte, 1), 1);
@@ -143,6 +143,22 @@ int main(int argc, char **argv)
             start_small(spin, number(i));
         }
         await_begun(count);
+    } else if (strcmp(kind, "again") == 0) {
+        /* At SIGUSR1 it executes itself, with other threads. */
+        sigset_t set;
+        sigemptyset(&set);
+        sigaddset(&set, SIGUSR1);
+        OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+        for (long i = 0; i < count; i++) {
+            start_small(tick, number(i));
+        }
+        await_begun(count);
+        printf("ready\n");
+        fflush(stdout);
+        int signal;
+        OK(sigwait(&set, &signal));
+        execl("/proc/self/exe", argv[0], "resting", argc > 2 ? argv[2] : "4", NULL);
+        return 1;
     } else {
         CHECK(strcmp(kind, "resting") == 0);
         for (long i = 0; i < count; i++) {

@@ -98,7 +98,7 @@ fn figures_are_those_of_the_program() {
         let switches = sum(&page, "raddle_switches_total", "");
         let of_group = sum(&page, "raddle_group_switches_total", "");
         ensure!(
-            of_group >= all && of_group <= switches,
+            of_group >= THREADS as f64 && of_group <= switches,
             "{of_group}, {switches}"
         );
         let Mode::Raddle { carriers } = mode else {

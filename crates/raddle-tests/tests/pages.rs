@@ -92,7 +92,7 @@ fn viewer(document: &str) -> String {
 }
 
 /// Records the program, and returns the page and the recording.
-fn record(folder: &RunFolder, carriers: u32) -> Result<(PathBuf, PathBuf)> {
+fn record(folder: &RunFolder, carriers: u16) -> Result<(PathBuf, PathBuf)> {
     let program = Program::build("pages.c")?;
     let variant = program.variants.first().context("a program")?;
     let [page, recording] = ["a.html", "a.pb.gz"].map(|name| folder.path().join(name));
@@ -110,7 +110,7 @@ fn record(folder: &RunFolder, carriers: u32) -> Result<(PathBuf, PathBuf)> {
     Ok((page, recording))
 }
 
-fn under_raddle(name: &str, test: impl Fn(&RunFolder, u32) -> Result<()>) {
+fn under_raddle(name: &str, test: impl Fn(&RunFolder, u16) -> Result<()>) {
     in_every_mode(name, |mode| match mode {
         Mode::Raddle { carriers } => {
             browser()?;
@@ -138,7 +138,7 @@ fn a_page_shows_the_profile_in_a_browser_without_a_network() {
         }
         ensure!(!shown.contains("<b>"), "a name is a tag in {shown}");
         ensure!(
-            document.contains("<title>pages: raddle record</title>"),
+            document.contains("<title>program: raddle record</title>"),
             "the title"
         );
         let picture = folder.path().join("page.png");
@@ -155,6 +155,9 @@ fn a_page_shows_the_profile_in_a_browser_without_a_network() {
 fn what_a_page_may_not_do_is_seen_here() {
     let name = "pages::what_a_page_may_not_do_is_seen_here";
     under_raddle(name, |folder, carriers| {
+        if carriers != 1 {
+            return Ok(()); // the policy does not depend on the program
+        }
         let (page, _) = record(folder, carriers)?;
         let text = fs::read_to_string(&page)?;
         for (number, foreign) in [

@@ -337,3 +337,75 @@ fn what_can_not_be_shown_is_one_sentence() {
     refused(&[&own, "--once", "-d", "0"], "0.01 to 3600");
     refused(&[&own, "--batch", "-n", "0"], "");
 }
+
+#[test]
+fn a_convoy_names_the_lock() {
+    let name = "top::a_convoy_names_the_lock";
+    with_busy(name, &["convoy", "12"], |running, _| {
+        let found = document(running.pid(), &["-d", "1.5"])?;
+        let lints = list(&found, "lints")?;
+        let convoy = lints.iter().find(|lint| lint["kind"] == "convoy");
+        let convoy = convoy.with_context(|| format!("no convoy: {found}"))?;
+        ensure!(
+            list(convoy, "tids")?.len() >= 3 && convoy["lock"].is_string(),
+            "{convoy}"
+        );
+        let text = convoy["text"].as_str().unwrap_or_default();
+        ensure!(text.contains("mutex 0x"), "{text}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_lock_that_is_held_over_a_sleep_names_its_owner() {
+    let name = "top::a_lock_that_is_held_over_a_sleep_names_its_owner";
+    with_busy(name, &["held", "5"], |running, _| {
+        let found = document(running.pid(), &["-d", "1.2"])?;
+        ensure!(lints(&found)? == ["held_lock"], "{found}");
+        let text = found["lints"][0]["text"].as_str().unwrap_or_default();
+        ensure!(
+            text.contains("\"keep-0\" has it, and waits itself (sleep"),
+            "{text}"
+        );
+        Ok(())
+    });
+}
+
+/// Programs that wait for locks and for each other, or compute, as `healthy.rs` has them: busy, and
+/// nothing is wrong.
+#[test]
+fn programs_in_good_health_have_no_lints() {
+    let name = "top::programs_in_good_health_have_no_lints";
+    const KINDS: &str = "\
+        timed_cycle idle_pool signal_wakes timer_wakes timer_thread_wakes sigwait_wakes \
+        process_wakes pipe_wakes child_wakes contended backing_off ping_pong long_chain \
+        readers_and_writers barriers owner_dies inherited chain_of_joins event_wakes computing";
+    let look = |mode: Mode, kind: &str| {
+        let program = Program::build("no_deadlocks.c")?;
+        let [variant] = program.variants.as_slice() else {
+            bail!("no_deadlocks.c is one program");
+        };
+        let mut line = variant.command.clone();
+        line.extend([kind.into(), "4".into()]);
+        let running = Running::start(mode, mode.command(&line)?, None)?;
+        thread::sleep(Duration::from_millis(500));
+        let output = top(running.pid(), &["--once", "--json", "-d", "1.5"])?;
+        if !output.status.success() {
+            return Ok(false); // it has ended, or has one thread yet
+        }
+        let found: Value = serde_json::from_slice(&output.stdout)?;
+        ensure!(lints(&found)?.is_empty(), "{kind}: {found}");
+        Ok(true)
+    };
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { carriers: 2 } = mode else {
+            return Ok(());
+        };
+        let mut looked_at = 0;
+        for kind in KINDS.split_whitespace() {
+            looked_at += usize::from(look(mode, kind)?);
+        }
+        ensure!(looked_at >= 15, "{looked_at} were looked at");
+        Ok(())
+    });
+}

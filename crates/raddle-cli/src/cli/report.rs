@@ -16,7 +16,7 @@ Examples:
   raddle report before.pb.gz after.pb.gz
   raddle report before.pb.gz after.pb.gz -o diff.html   # flame graphs of what grew and shrank
   raddle report before.pb.gz after.pb.gz -o diff.folded # two columns, for flamegraph.pl
-  raddle report before.pb.gz after.pb.gz --json | jq '.functions[] | select(.on_cpu.self.after > 1e6)'
+  raddle report a.pb.gz b.pb.gz --json | jq '.functions[] | select(.on_cpu.self.after > 1e6)'
 
 A file is one that `raddle record -o FILE.pb.gz` has written, or another profiler's in pprof's
 format, as far as its values are times.
@@ -31,8 +31,8 @@ pub(crate) struct ReportArguments {
     #[arg(long)]
     pub json: bool,
 
-    /// A file to write; it must not exist; may be given several times. Of one recording, the formats
-    /// of `raddle record`; of two, .html and .folded
+    /// A file to write; it must not exist; may be given several times. Of one recording, the
+    /// formats of `raddle record`; of two, .html and .folded
     #[arg(short, long, value_name = "FILE")]
     pub output: Vec<PathBuf>,
 

@@ -94,12 +94,14 @@ impl Watched {
                 ..Retained::default()
             };
         }
-        let layout = layout(&answer)?;
-        let memory = ProcessMemory::of(pid);
-        match memory.probe(layout.used) {
-            Ok(()) => reading.groups = retained.groups.look(&memory, &layout, until),
-            Err(Refusal::Forbidden) => retained.needs_right = true, // next time
-            Err(_) => {}
+        // Without a layout of this version there are the process's own figures.
+        if let Some(layout) = layout(&answer) {
+            let memory = ProcessMemory::of(pid);
+            match memory.probe(layout.used) {
+                Ok(()) => reading.groups = retained.groups.look(&memory, &layout, until),
+                Err(Refusal::Forbidden) => retained.needs_right = true, // next time
+                Err(_) => {}
+            }
         }
         drop(connection);
         let shown = reading.carriers.iter().take(CARRIERS_MAX);
@@ -131,15 +133,9 @@ fn parse(pid: u32, answer: &[u8]) -> Result<Reading, Failure> {
 }
 
 /// The layout, at the end of the answer.
-fn layout(answer: &[u8]) -> Result<Layout, Failure> {
-    let at = answer.len().saturating_sub(size_of::<Layout>());
-    let layout = Layout::parse(&answer[at..]);
-    layout.ok_or_else(|| {
-        Failure::input(
-            "the answer of the process has no layout",
-            "use the raddle that started it",
-        )
-    })
+fn layout(answer: &[u8]) -> Option<Layout> {
+    let at = answer.len().checked_sub(size_of::<Layout>())?;
+    Layout::parse(&answer[at..])
 }
 
 fn kernel_time(pid: u32, carrier: &CarrierRecord) -> Option<KernelTime> {
@@ -179,8 +175,8 @@ mod tests {
         let mut answer = Header::new().as_bytes().to_vec();
         assert!(parse(1, &answer).is_err());
         answer.extend_from_slice(Totals::NONE.as_bytes());
-        assert!(parse(1, &answer).is_ok() && layout(&answer).is_err());
-        assert!(layout(&[]).is_err());
+        assert!(parse(1, &answer).is_ok() && layout(&answer).is_none());
+        assert!(layout(&[]).is_none());
     }
 
     use raddle_inspect::Wire;

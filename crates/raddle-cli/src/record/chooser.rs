@@ -1,5 +1,5 @@
-//! Which stacks of waiting threads are read: as many as cost a hundredth of a CPU, by lot. Who asks
-//! for more samples of executing threads gets more of these in the same proportion.
+//! Which stacks of waiting threads are read: as many as cost a hundredth of a CPU, by lot. A
+//! higher frequency raises this part in proportion.
 
 use std::time::{Duration, Instant};
 

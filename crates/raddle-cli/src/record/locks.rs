@@ -1,4 +1,4 @@
-//! The locks of a recording: who waited for them, and what their holders did meanwhile.
+//! The locks of a recording: the waits for them, and what their holders did meanwhile.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;

@@ -26,7 +26,8 @@ use raddle_record::profile::{Activity, Interner};
 use raddle_record::weights::OnCpu;
 use raddle_stacks::locks::{ObjectKind, Variables, waited_for};
 use raddle_stacks::{
-    Captured, Kind, Modules, ProcessMemory, RunningSample, Series, StackReader, Symbols, Target,
+    Captured, Kind, ManagedFrame, Modules, ProcessMemory, RunningSample, Series, Stack,
+    StackReader, Symbols, Target,
 };
 
 use super::chooser::Chooser;
@@ -65,6 +66,10 @@ pub(super) struct Recorder {
     pub interner: Interner,
     /// The stacks of the readers, by epochs.
     pub epochs: Vec<Epoch>,
+    /// Those of which the names are not read yet.
+    unnamed_epochs: Vec<UnnamedEpoch>,
+    /// Epochs until now.
+    epoch: u32,
     /// The names of objects that threads waited for.
     pub names: HashMap<(WaitKind, u64), String>,
     /// Those without a name yet, which are addresses.
@@ -72,6 +77,8 @@ pub(super) struct Recorder {
     chooser: Chooser,
     pub interval: Duration,
     pub begin: Moment,
+    pub end: Moment,
+    pub lost_events: u64,
     /// Samples that wait for events.
     pending: VecDeque<RunningSample>,
     looked: Instant,
@@ -96,6 +103,14 @@ pub(super) struct Epoch {
     pub stacks: Vec<u32>,
     /// What a thread with such a stack waits for on a futex, if that is known.
     pub waits: Vec<Option<ObjectKind>>,
+}
+
+/// What a reader has read, and what the names are looked up in.
+struct UnnamedEpoch {
+    memory: ProcessMemory,
+    modules: Modules,
+    stacks: Vec<Stack>,
+    managed: Vec<ManagedFrame>,
 }
 
 /// Why an epoch has ended.
@@ -131,11 +146,15 @@ impl Recorder {
             holders: Vec::new(),
             interner: Interner::default(),
             epochs: Vec::new(),
+            unnamed_epochs: Vec::new(),
+            epoch: 0,
             names: HashMap::new(),
             unnamed: Vec::new(),
             chooser: Chooser::new(begin.stamp, frequency),
             interval,
             begin,
+            end: begin,
+            lost_events: 0,
             pending: VecDeque::new(),
             looked: now,
             named: now,
@@ -147,11 +166,10 @@ impl Recorder {
     /// Records until `ends` says so, or the process ends.
     pub(super) fn record(&mut self, ends: &dyn Fn() -> bool) -> Result<()> {
         while self.epoch(ends)? == Ended::OtherCode {}
+        self.end = Moment::now();
+        self.lost_events = self.recording.lost();
+        self.name_all();
         Ok(())
-    }
-
-    pub(super) fn lost_events(&mut self) -> u64 {
-        self.recording.lost()
     }
 
     /// Records while the process's code is the same.
@@ -180,19 +198,46 @@ impl Recorder {
             )
         })?;
         let ended = self.follow(&target, &mut reader, mappings, ends)?;
-        let mut symbols = Symbols::new(&memory, &modules);
-        let code = layout.code.text_start..layout.code.text_end;
-        let (stacks, managed) = (reader.stacks(), reader.managed());
-        let numbers = names::intern(stacks, managed, &mut symbols, code, &mut self.interner);
-        let waits = stacks.iter();
-        let waits = waits.map(|stack| waited_for(&target, stack, &mut symbols));
-        self.epochs.push(Epoch {
-            stacks: numbers,
-            waits: waits.collect(),
+        let (stacks, managed) = reader.into_parts();
+        self.epoch += 1;
+        self.unnamed_epochs.push(UnnamedEpoch {
+            memory,
+            modules,
+            stacks,
+            managed,
         });
-        self.remarks.extend(symbols.shortcoming());
-        self.name_variables(&target);
         Ok(ended)
+    }
+
+    /// Names all stacks, which may take a while.
+    fn name_all(&mut self) {
+        self.name_descriptors();
+        let layout = self.recording.layout();
+        let code = layout.code.text_start..layout.code.text_end;
+        for epoch in std::mem::take(&mut self.unnamed_epochs) {
+            let (memory, modules) = (&epoch.memory, &epoch.modules);
+            let target = Target {
+                pid: self.pid,
+                memory,
+                layout: &layout,
+                carriers: &[],
+                modules,
+                started_ns: self.recording.started_ns(),
+                stopped: None,
+            };
+            let mut symbols = Symbols::new(memory, modules);
+            let (stacks, managed) = (&epoch.stacks, &epoch.managed);
+            let code = code.clone();
+            let numbers = names::intern(stacks, managed, &mut symbols, code, &mut self.interner);
+            let waits = stacks.iter();
+            let waits = waits.map(|stack| waited_for(&target, stack, &mut symbols));
+            self.epochs.push(Epoch {
+                stacks: numbers,
+                waits: waits.collect(),
+            });
+            self.remarks.extend(symbols.shortcoming());
+            self.name_variables(&target);
+        }
     }
 
     fn follow(
@@ -280,7 +325,7 @@ impl Recorder {
             history.event(timed.lane, &timed.event, timed.boot_ns);
         })?;
         attribute(history, pending, self.recording.told_ns());
-        let epoch = self.epochs.len() as u32;
+        let epoch = self.epoch;
         for (sample, (tid, thread)) in found {
             if self.on_cpu.len() < ON_CPU_MAX
                 && let Some(number) = reader.sampled(tid, &sample)
@@ -322,7 +367,7 @@ impl Recorder {
             self.read_holder(reader, (kind, unread.object), chance);
         }
         self.chooser.spent(begun.elapsed());
-        let epoch = self.epochs.len() as u32;
+        let epoch = self.epoch;
         let number = captured.filter(|it| is_still(it, &unread));
         if let Some(number) = number.and_then(|it| it.stack) {
             let stack = StackNumber { epoch, number };
@@ -338,7 +383,7 @@ impl Recorder {
         let Some(thread) = self.history.position(tid) else {
             return;
         };
-        let epoch = self.epochs.len() as u32;
+        let epoch = self.epoch;
         let stack = reader.read(tid).and_then(|captured| captured.stack);
         if self.holders.len() < HOLDERS_MAX {
             self.holders.push(Holding {
@@ -368,12 +413,14 @@ impl Recorder {
 
     /// Looks for the names of static variables.
     fn name_variables(&mut self, target: &Target<'_>) {
-        self.name_descriptors();
         let mut variables = Variables::new(target.memory, target.modules);
-        for (kind, object) in std::mem::take(&mut self.unnamed) {
+        let names = &mut self.names;
+        self.unnamed.retain(|&(kind, object)| {
             let name = variables.name(object);
-            self.names.extend(name.map(|name| ((kind, object), name)));
-        }
+            let is_unnamed = name.is_none();
+            names.extend(name.map(|name| ((kind, object), name)));
+            is_unnamed
+        });
     }
 
     /// Looks for the names of threads, unless that costs too much.

@@ -20,9 +20,9 @@ const WAITS_MAX: usize = 1 << 12;
 /// The most wakers of an object.
 const WAKERS_MAX: usize = 16;
 
-pub(super) fn profile(mut recorder: Recorder) -> Profile {
-    let end = Moment::now();
-    let lost_events = recorder.lost_events();
+pub(super) fn profile(recorder: Recorder) -> Profile {
+    let end = recorder.end;
+    let lost_events = recorder.lost_events;
     let duration_ns = end.boot_ns.saturating_sub(recorder.begin.boot_ns);
     let left_out = recorder.history.left_out();
     let told = recorder.history.finish(end.boot_ns);
@@ -55,12 +55,13 @@ pub(super) fn profile(mut recorder: Recorder) -> Profile {
     if told.dropped_spans != 0 {
         remarks.push(format!("{} waits had no room", told.dropped_spans));
     }
+    let since_begin_ns = Moment::now().boot_ns.saturating_sub(recorder.begin.boot_ns);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_ns = now.map_or(0, |now| now.as_nanos() as u64);
     Profile {
         pid: recorder.pid,
         command: recorder.command,
-        began_unix_ns: now_ns.saturating_sub(duration_ns),
+        began_unix_ns: now_ns.saturating_sub(since_begin_ns),
         duration_ns,
         interval_ns: made.interval_ns,
         waits: waits(&told, &kinds, &recorder.names),

@@ -141,7 +141,7 @@ impl Prefix {
         Prefix(prefix)
     }
 
-    fn text(&self) -> String {
+    pub(super) fn text(&self) -> String {
         let len = self.0.iter().position(|&byte| byte == 0);
         plain(&self.0[..len.unwrap_or(NAME_BYTES)])
     }

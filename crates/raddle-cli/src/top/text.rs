@@ -300,7 +300,7 @@ pub(super) fn carrier(frame: &Frame, row: &CarrierRow) -> [String; 8] {
 /// At most six characters, or as many as a large number needs.
 pub(super) fn rate(value: f64) -> String {
     match value {
-        value if value == 0.0 => "0".into(),
+        0.0 => "0".into(),
         value if value < 99.95 => format!("{value:.1}"),
         value if value < 99_999.5 => format!("{value:.0}"),
         value => format!("{:.0}k", value / 1e3),

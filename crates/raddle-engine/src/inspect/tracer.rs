@@ -76,7 +76,7 @@ pub(crate) fn recorder_leaves() {
     }
 }
 
-/// Gives the right to whoever should have it.
+/// Gives the right to the first process in the order.
 fn decide() {
     let is_ours = DECLARER.load(Ordering::Relaxed) == PROCESS.pid.load(Ordering::Relaxed);
     let declared = match is_ours {

@@ -28,7 +28,7 @@ const VIEWER_HASH: &str = "sha256-Erf8+pWx8HYziGVpkD4BFwQ9gQyDlRrJCE40xonvEEQ=";
 const VIEWER_STYLE: &str = include_str!("../../../../third-party/speedscope/speedscope.css");
 const VIEWER_LICENSE: &str = include_str!("../../../../third-party/speedscope/LICENSE");
 const START: &str = include_str!("html/start.js");
-const START_HASH: &str = "sha256-Ow+XZvwLY2gU/46CebX6AWxcz56z6i5Sjwkt6IvVqkI=";
+const START_HASH: &str = "sha256-6XJVLIxsUPgdcjnMOKRmB4MwsGkJJii7FhnSXDtxKo4=";
 const STYLE: &str = include_str!("html/style.css");
 
 /// Writes the page of a profile.

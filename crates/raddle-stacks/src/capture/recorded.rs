@@ -2,7 +2,7 @@
 
 use raddle_inspect::ThreadRecord;
 
-use super::{Camera, Target};
+use super::{Camera, Stack, Target};
 use crate::managed::ManagedFrame;
 use crate::perf_event::Sample;
 use crate::sampler::Sampler;
@@ -36,8 +36,8 @@ impl<'a> Camera<'a> {
         self.kernel_threads.renew();
     }
 
-    /// Returns all different managed frames.
-    pub(crate) fn managed_frames(&self) -> &[ManagedFrame] {
-        &self.managed.all
+    /// Returns all different stacks that were read, and all different managed frames.
+    pub(crate) fn into_parts(self) -> (Vec<Stack>, Vec<ManagedFrame>) {
+        (self.stacks, self.managed.all)
     }
 }

@@ -9,7 +9,7 @@ use std::fmt::{self, Write};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use super::format::{
@@ -27,6 +27,8 @@ const SEGMENTS_MAX: u64 = 1 << 22;
 const NOTES_MAX: u64 = 1 << 30;
 /// The most mapped files that are kept.
 const FILES_MAX: u64 = 1 << 20;
+/// The most of them that are opened.
+const SOURCES_MAX: usize = 1 << 12;
 
 /// Why a file can't be used as a core.
 #[derive(Debug)]
@@ -235,12 +237,16 @@ impl CoreFile {
         /// How far `.bss` may reach behind its file.
         const BEHIND: u64 = 4 << 20;
         const WRITABLE: u32 = 2;
+        /// The most files, or parts that are far from each other.
+        const RANGES_MAX: usize = 64;
         let is_it = |it: &&Mapped| it.path.rsplit('/').next().unwrap_or("").contains(name);
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for mapped in self.mapped.iter().filter(is_it) {
+            let is_full = ranges.len() == RANGES_MAX;
             let end = mapped.range.end.saturating_add(BEHIND);
             match ranges.last_mut() {
                 Some(last) if mapped.range.start <= last.end => last.end = end,
+                _ if is_full => break,
                 _ => ranges.push(mapped.range.start..end),
             }
         }
@@ -265,7 +271,10 @@ impl CoreFile {
             };
             let mapped = self.mapped_at(range.start);
             let (offset, path) = match mapped {
-                Some(it) => (it.offset + (range.start - it.range.start), it.path.as_str()),
+                Some(it) => {
+                    let within = range.start - it.range.start;
+                    (it.offset.saturating_add(within), it.path.as_str())
+                }
                 None if self.vdso == Some(range.start) => (0, "[vdso]"),
                 None => (0, ""),
             };
@@ -320,6 +329,9 @@ impl CoreFile {
             return 0; // the program may have changed it
         }
         let mut sources = self.sources.borrow_mut();
+        if sources.len() == SOURCES_MAX && !sources.contains_key(&mapped.path) {
+            return 0;
+        }
         let source = sources
             .entry(mapped.path.clone())
             .or_insert_with(|| self.open_source(&mapped.path));
@@ -333,8 +345,11 @@ impl CoreFile {
 
     /// Opens a file, if its first page is the one in the core.
     fn open_source(&self, path: &str) -> Option<File> {
+        // The core may name a file in which bytes come and go.
+        let mut options = File::options();
+        let options = options.read(true).custom_flags(libc::O_NONBLOCK);
         let facts = std::fs::metadata(path).ok()?;
-        let file = facts.is_file().then(|| File::open(path).ok()).flatten()?;
+        let file = facts.is_file().then(|| options.open(path).ok()).flatten()?;
         let first = self
             .mapped
             .iter()
@@ -348,6 +363,10 @@ impl CoreFile {
 }
 
 impl Memory for CoreFile {
+    fn size(&self) -> u64 {
+        self.bytes
+    }
+
     fn read(&self, address: u64, to: &mut [u8]) -> usize {
         let mut done = 0;
         while done < to.len() {

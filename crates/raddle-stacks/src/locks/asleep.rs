@@ -8,6 +8,7 @@
 //! - a handler of the program's for a signal that may come from outside, by a timer too;
 //! - a kernel thread that runs the program's code without being known as a thread.
 
+use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
 
@@ -145,25 +146,30 @@ fn shared_memory(pid: u32) -> Option<Vec<Range<u64>>> {
 
 /// Returns true if two threads or more wait for semaphores that the next of them took last.
 fn takers_go_round(edges: &[Edge]) -> bool {
-    let next = |tid: u32| {
-        let edge = edges.iter().find(|edge| edge.waiter == tid)?;
-        match edge.owner {
+    let mut takers: HashMap<u32, Option<u32>> = HashMap::new();
+    for edge in edges {
+        let taker = match edge.owner {
             Owner::LastTaker(taker) | Owner::Thread(taker) => Some(taker),
             _ => None,
-        }
-    };
-    edges.iter().any(|edge| {
-        let start = edge.waiter;
+        };
+        // One that waits for itself is no ring.
+        let taker = taker.filter(|&taker| taker != edge.waiter);
+        takers.entry(edge.waiter).or_insert(taker);
+    }
+    // The walk on which each thread was seen first.
+    let mut seen: HashMap<u32, u32> = HashMap::new();
+    takers.keys().any(|&start| {
         let mut at = start;
-        for _ in 0..edges.len() {
-            match next(at) {
-                Some(taker) if taker == at => return false,
-                Some(taker) if taker == start => return true,
+        loop {
+            match seen.get(&at) {
+                Some(&walk) => return walk == start,
+                None => seen.insert(at, start),
+            };
+            match takers.get(&at).copied().flatten() {
                 Some(taker) => at = taker,
                 None => return false,
             }
         }
-        false
     })
 }
 

@@ -41,7 +41,7 @@ pub(super) fn all(settings: &Settings, frame: &Frame, late: &mut Late) -> Vec<Li
 }
 
 /// Returns the part of their time for which carriers waited for a CPU in the frame.
-fn shortage(frame: &Frame) -> f64 {
+pub(super) fn shortage(frame: &Frame) -> f64 {
     let sum = |of: fn(&CarrierRow) -> Option<u64>| frame.pool().filter_map(of).sum::<u64>() as f64;
     let (ran, waited) = (sum(|it| it.cpu_ns), sum(|it| it.cpu_wait_ns));
     if ran + waited == 0.0 {

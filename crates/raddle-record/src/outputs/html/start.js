@@ -9,12 +9,14 @@ window.addEventListener("load", () => {
   const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
   const files = new DataTransfer();
   files.items.add(new File([bytes], "profile.speedscope.json"));
+  // The viewer takes files from when it has given its canvas a size.
   const drop = () => {
+    const canvas = document.querySelector("canvas");
+    if (!canvas || canvas.width === 1) return requestAnimationFrame(drop);
     const event = new DragEvent("drop", { dataTransfer: files, bubbles: true, cancelable: true });
-    document.querySelector("canvas").dispatchEvent(event);
+    canvas.dispatchEvent(event);
   };
-  // The viewer takes files from its second frame on.
-  requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(drop)));
+  drop();
   // It shows its own name in the title.
   new MutationObserver(() => {
     if (document.title !== title) document.title = title;
