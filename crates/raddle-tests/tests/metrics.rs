@@ -313,6 +313,17 @@ fn is_up(page: &str, running: &Running) -> Result<bool> {
     Ok(value(page, &row)? == 1.0)
 }
 
+/// The kernel stops a process some time after its signal.
+fn wait_until_stopped(running: &Running) -> Result<()> {
+    let began = Instant::now();
+    let path = format!("/proc/{}/status", running.pid());
+    while !fs::read_to_string(&path)?.contains("State:\tT") {
+        ensure!(began.elapsed() < Duration::from_secs(30), "it goes on");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
 #[test]
 fn a_process_that_stops_or_ends_is_down_and_delays_no_other() {
     let name = "a_process_that_stops_or_ends_is_down_and_delays_no_other";
@@ -326,6 +337,7 @@ fn a_process_that_stops_or_ends_is_down_and_delays_no_other() {
             "{page}"
         );
         stopped.signal(Signal::STOP)?;
+        wait_until_stopped(&stopped)?;
         let page = exporter.page()?;
         ensure!(
             !is_up(&page, &stopped)? && is_up(&page, &others[1])?,
