@@ -123,6 +123,46 @@ CASE(writers_to_a_full_terminal_wait_alone)
     close(master);
 }
 
+static volatile int drained_enough;
+
+static void *drain(void *fd)
+{
+    long failures = 0;
+    while (!drained_enough) {
+        failures += tcdrain((int)(long)fd) != 0;
+    }
+    return number(failures);
+}
+
+static void *compute_beside(void *unused)
+{
+    while (!drained_enough) {
+    }
+    return unused;
+}
+
+/* The kernel restarts no tcdrain: a signal that isn't the program's must not end one. */
+CASE(draining_a_terminal_is_not_interrupted)
+{
+    pthread_t drainers[2], computing[2];
+    int master = (int)GET(posix_openpt(O_RDWR | O_NOCTTY));
+    GET(grantpt(master));
+    GET(unlockpt(master));
+    int terminal = (int)GET(open(ptsname(master), O_RDWR | O_NOCTTY));
+    for (int i = 0; i < 2; i++) {
+        drainers[i] = start(drain, number(terminal));
+        computing[i] = start(compute_beside, NULL);
+    }
+    sleep(2);
+    drained_enough = 1;
+    for (int i = 0; i < 2; i++) {
+        IS(join(drainers[i]), 0);
+        join(computing[i]);
+    }
+    close(terminal);
+    close(master);
+}
+
 enum { PAGE = 4096, PAGES = 8 };
 static char *pages;
 
