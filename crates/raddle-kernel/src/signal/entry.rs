@@ -204,6 +204,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     }
     let idle = carrier.arrivals.is_empty() && !held::has_waiting();
     if in_user && idle && !fault && delivery::deliverable(thread) == 0 {
+        begin_ioctl_again(context);
         // A poke for signals that were handled already needs no frame on the program's stack.
         carrier.attention.store(0, Ordering::Relaxed);
         return;
