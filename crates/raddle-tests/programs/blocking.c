@@ -160,7 +160,7 @@ CASE(draining_a_terminal_is_seldom_interrupted)
     sleep(2);
     drained_enough = 1;
     for (int i = 0; i < 2; i++) {
-        IS(join(drainers[i]) <= 3, 1);
+        IS((long)join(drainers[i]) <= 3, 1);
         join(computing[i]);
     }
     close(terminal);
