@@ -51,6 +51,7 @@ mod blocking {
         sixteen_raw_reads_do_not_stop_who_writes,
         opening_a_fifo_waits_alone,
         writers_to_a_full_terminal_wait_alone,
+        draining_a_terminal_is_seldom_interrupted,
         who_waits_for_a_page_waits_alone,
         sleepers_go_on_beside_a_raw_read,
         who_waits_behind_a_raw_read_runs_beside_threads_that_compute,

@@ -110,6 +110,26 @@ impl SigContext {
         self.rcx as usize
     }
 
+    /// Returns the address and the number of the system call that has just ended here, if the number
+    /// stands in the instruction before it, as in most functions of C libraries.
+    ///
+    /// # Safety
+    /// The registers must be those of interrupted code.
+    pub unsafe fn ended_call(&self) -> Option<(usize, u64)> {
+        /// `mov` of four bytes to eax, these, and `syscall`.
+        const CALL: [u8; 7] = [0xb8, 0, 0, 0, 0, 0x0f, 0x05];
+        const PAGE: usize = 4096;
+        let end = self.instruction_pointer();
+        if self.syscall_end() != end || end % PAGE < CALL.len() {
+            return None;
+        }
+        let code = core::ptr::with_exposed_provenance::<[u8; CALL.len()]>(end - CALL.len());
+        // SAFETY: the code before its end has just been executed, in this page.
+        let [m, a, b, c, d, s, t] = unsafe { code.read_unaligned() };
+        let is_call = [m, s, t] == [CALL[0], CALL[5], CALL[6]];
+        is_call.then(|| (end - 2, u32::from_le_bytes([a, b, c, d]).into()))
+    }
+
     /// Forgets the end of the last system call.
     #[inline(always)]
     pub fn forget_syscall_end(&mut self) {

@@ -24,7 +24,7 @@ use raddle_engine::helpers::POKE;
 use raddle_engine::inspect::{CodePlaces, crash};
 use raddle_engine::{Carrier, PROCESS, page_rings, plugins, quantum_timer};
 use raddle_sys::abi::{SigInfo, UContext};
-use raddle_sys::{change_signal_mask, nr, sys};
+use raddle_sys::{change_signal_mask, err, errno, nr, sys};
 
 use crate::signal::{actions, held};
 
@@ -121,11 +121,28 @@ fn begin_wait_again(context: &mut UContext) -> usize {
     context.context.instruction_pointer()
 }
 
+/// Makes an `ioctl` begin again that a signal of the runtime's own has ended with EINTR. Linux
+/// restarts none that waits for a terminal's output (`tcdrain`), whatever the handler's flags are.
+fn begin_ioctl_again(context: &mut UContext) {
+    let registers = &mut context.context;
+    if is_ours(registers.instruction_pointer()) || registers.syscall_result() != err(errno::EINTR) {
+        return;
+    }
+    // SAFETY: the registers of the code that the signal has interrupted.
+    if let Some((at, number)) = unsafe { registers.ended_call() }
+        && number == nr::__NR_ioctl as u64
+    {
+        registers.set_instruction_pointer(at);
+        registers.set_syscall_number(number);
+    }
+}
+
 /// Handles a signal, on the carrier's alternate stack. Takes no lock.
 extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext) {
     // SAFETY: the kernel made both.
     let (info, context) = unsafe { (&*info, &mut *context) };
     if signal as usize == PREEMPT && PROCESS.roster.answer() {
+        begin_ioctl_again(context);
         return; // the kernel goes on, or restarts its call
     }
     let at = context.context.instruction_pointer();
@@ -165,6 +182,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     let in_user = !is_ours(at) && carrier.in_clock.get() == 0 && (fault || !makes_child);
     let is_request = preemption::is_request(info);
     if is_request || quantum_timer::is_expiry(carrier, info) {
+        begin_ioctl_again(context);
         if is_request || quantum_timer::expire(carrier) {
             preempt(carrier, info, context, in_user);
         }
@@ -186,6 +204,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     }
     let idle = carrier.arrivals.is_empty() && !held::has_waiting();
     if in_user && idle && !fault && delivery::deliverable(thread) == 0 {
+        begin_ioctl_again(context);
         // A poke for signals that were handled already needs no frame on the program's stack.
         carrier.attention.store(0, Ordering::Relaxed);
         return;
