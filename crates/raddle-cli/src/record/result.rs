@@ -29,7 +29,7 @@ pub(super) fn profile(mut recorder: Recorder) -> Profile {
     let made = Made {
         begin_ns: recorder.begin.boot_ns,
         interval_ns: recorder.interval.as_nanos() as u64,
-        is_with_kernel: recorder.series.is_with_kernel(),
+        is_with_kernel: recorder.own_series.is_some() || recorder.series.is_with_kernel(),
     };
     let epochs = recorder.epochs;
     let resolve = |it: StackNumber| {
@@ -39,11 +39,12 @@ pub(super) fn profile(mut recorder: Recorder) -> Profile {
     let kinds = kinds(&told, &epochs);
     let mut interner = recorder.interner;
     let samples = samples(&told, &recorder.on_cpu, &made, &resolve, &mut interner);
+    let own_lost = recorder.own_series.as_ref().map_or(0, |own| own.lost());
     let mut remarks = recorder.remarks;
     if let Some(refusal) = recorder.series.refusal() {
         remarks.push(format!(
-            "what threads execute was not sampled, because the kernel permits no perf events \
-             ({refusal})"
+            "what threads execute was sampled by the runtime itself, because the kernel permits no \
+             perf events ({refusal})"
         ));
     }
     if left_out != 0 {
@@ -70,7 +71,7 @@ pub(super) fn profile(mut recorder: Recorder) -> Profile {
         threads: told.threads,
         samples,
         lost_events,
-        lost_samples: recorder.series.lost(),
+        lost_samples: recorder.series.lost() + own_lost,
         remarks,
     }
 }
