@@ -28,8 +28,9 @@ pub struct OwnSeries {
     /// By the rings' places: the next sample.
     next: HashMap<u64, u64>,
     /// The CPU time of kernel threads at their last samples, by their numbers in the process's own
-    /// namespace.
-    cpu_ns: HashMap<u32, u64>,
+    /// namespace. `None` where the kernel doesn't say what they had used before: their first samples
+    /// stand for nothing.
+    cpu_ns: HashMap<u32, Option<u64>>,
     lost: u64,
 }
 
@@ -47,7 +48,7 @@ impl OwnSeries {
             let own_tid = target.memory.half(carrier.wrapping_add(own_tid));
             if let Some(own_tid) = own_tid.filter(|&tid| tid != 0) {
                 let tid = kernel_threads.here(own_tid);
-                let cpu_ns = cpu_ns(target.pid, tid).unwrap_or(0);
+                let cpu_ns = cpu_ns(target.pid, tid).filter(|&ns| ns != 0);
                 series.cpu_ns.insert(own_tid, cpu_ns);
             }
             if let Some([_, _, written]) = words(target.memory, ring(target, carrier)) {
@@ -75,9 +76,10 @@ impl OwnSeries {
             found.extend(samples.into_iter().map(|it| (id, it)));
         });
         for (carrier, (header, stack)) in found {
-            let cpu_ns = self.cpu_ns.entry(header.kernel_tid).or_insert(0);
-            let ns = header.cpu_ns.saturating_sub(*cpu_ns);
-            *cpu_ns = header.cpu_ns.max(*cpu_ns);
+            let cpu_ns = self.cpu_ns.entry(header.kernel_tid).or_insert(Some(0));
+            let before_ns = cpu_ns.unwrap_or(header.cpu_ns);
+            let ns = header.cpu_ns.saturating_sub(before_ns);
+            *cpu_ns = Some(header.cpu_ns.max(before_ns));
             if known(header.kernel_tid) {
                 continue;
             }

@@ -128,14 +128,18 @@ fn open(carrier: &Carrier) {
     }
 }
 
-/// Writes a sample if sysmon wants one. Returns true if it did.
+/// Returns true once if sysmon wants a sample of the carrier. For the carrier's handler.
+pub fn is_wanted(carrier: &Carrier) -> bool {
+    let wanted = &carrier.sample_wanted;
+    wanted.is_set() && wanted.0.swap(0, Ordering::Acquire) != 0
+}
+
+/// Writes a sample.
 ///
 /// # Signal safety
-/// For the handler of the carrier's own signal, with all other signals of the runtime's blocked.
-pub fn take(carrier: &Carrier, interrupted: &Interrupted) -> bool {
-    if carrier.sample_wanted.0.swap(0, Ordering::Acquire) == 0 {
-        return false;
-    }
+/// For the carrier's handler, while the signals of faults alone are unblocked: the time-stamp
+/// counter and the stack may cause these.
+pub fn take(carrier: &Carrier, interrupted: &Interrupted) {
     let header = SampleHeader {
         number: 0,
         stamp: raddle_arch::timestamp(),
@@ -158,7 +162,7 @@ pub fn take(carrier: &Carrier, interrupted: &Interrupted) -> bool {
         };
         // SAFETY: as above. Volatile, as the reader is another process.
         unsafe { (&raw mut slot.header).write_volatile(header) };
-    })
+    });
 }
 
 /// Returns the CPU time of the calling kernel thread.

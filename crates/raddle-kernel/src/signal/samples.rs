@@ -19,19 +19,23 @@ use raddle_sys::{change_signal_mask, nr};
 
 /// Writes a sample if sysmon wants one. Returns true if it did. In the handler.
 pub(super) fn take(carrier: &Carrier, context: &UContext) -> bool {
-    samples::take(
-        carrier,
-        &Interrupted {
-            registers: context.context.unwind_registers(),
-            copy_stack,
-        },
-    )
+    if !samples::is_wanted(carrier) {
+        return false;
+    }
+    let interrupted = Interrupted {
+        registers: context.context.unwind_registers(),
+        copy_stack,
+    };
+    // SAFETY: the handler is fit for faults in what follows, which it ends, and records other
+    // signals of these numbers.
+    unsafe { change_signal_mask(nr::SIG_UNBLOCK, FAULTS) };
+    samples::take(carrier, &interrupted);
+    // SAFETY: as they were.
+    unsafe { change_signal_mask(nr::SIG_BLOCK, FAULTS) };
+    true
 }
 
 fn copy_stack(pointer: usize, to: &mut [u8]) -> usize {
-    // SAFETY: the handler is fit for faults in the copy, which it ends, and records other signals
-    // of these numbers.
-    unsafe { change_signal_mask(nr::SIG_UNBLOCK, FAULTS) };
     let mut copied = 0;
     while copied < to.len() {
         let from = pointer.wrapping_add(copied);
@@ -42,7 +46,5 @@ fn copy_stack(pointer: usize, to: &mut [u8]) -> usize {
         }
         copied += piece;
     }
-    // SAFETY: as before.
-    unsafe { change_signal_mask(nr::SIG_BLOCK, FAULTS) };
     copied
 }
