@@ -1,7 +1,7 @@
 //! The handler's part of [`raddle_engine::samples`]: the registers and the stack of the code that
 //! the signal has interrupted.
 //!
-//! The stack may be any memory: a thread's, a coroutine's, an alternate one, or its stack pointer
+//! The stack may be any memory: that of a thread, one that the program has made, or its pointer
 //! may be no address at all. So it is copied as the program's memory is ([`User`]), page by page up
 //! to the first that is missing. The handler runs with all signals blocked, and the kernel ends a
 //! process at a fault whose signal is blocked: these two are unblocked meanwhile.
