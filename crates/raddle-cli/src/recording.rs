@@ -5,7 +5,7 @@
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{JoinHandle, spawn};
 use std::time::Duration;
 
@@ -187,6 +187,18 @@ impl Recording {
         self.told_ns
     }
 
+    /// Has the runtime sample carriers as well, so many times a second.
+    pub(crate) fn sample(&self, frequency: u32) {
+        if let Some(asker) = &self.asker {
+            asker.sample(frequency);
+        }
+    }
+
+    /// Returns the time of a stamp, by CLOCK_BOOTTIME.
+    pub(crate) fn boot_ns(&self, stamp: u64) -> u64 {
+        self.clock.boot_ns(stamp)
+    }
+
     pub(crate) fn layout(&self) -> Layout {
         self.layout
     }
@@ -246,6 +258,8 @@ struct Asker {
     ends: Arc<AtomicBool>,
     /// False once the process has not answered, or is another program now.
     is_answered: Arc<AtomicBool>,
+    /// How often in a second the runtime is to sample carriers; 0 for not.
+    samples: Arc<AtomicU32>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -253,12 +267,15 @@ impl Asker {
     fn start(pid: u32, layout: Layout) -> Asker {
         let ends = Arc::new(AtomicBool::new(false));
         let is_answered = Arc::new(AtomicBool::new(true));
+        let samples = Arc::new(AtomicU32::new(0));
         let shared = (Arc::clone(&ends), Arc::clone(&is_answered));
+        let wanted = Arc::clone(&samples);
         let thread = spawn(move || {
             let (ends, is_answered) = shared;
             while !ends.load(Ordering::Relaxed) {
                 std::thread::park_timeout(RENEW);
-                if !ends.load(Ordering::Relaxed) && !ask(pid, &layout) {
+                let samples = wanted.load(Ordering::Relaxed);
+                if !ends.load(Ordering::Relaxed) && !ask(pid, &layout, samples) {
                     is_answered.store(false, Ordering::Relaxed);
                     return;
                 }
@@ -267,7 +284,15 @@ impl Asker {
         Asker {
             ends,
             is_answered,
+            samples,
             thread: Some(thread),
+        }
+    }
+
+    fn sample(&self, frequency: u32) {
+        self.samples.store(frequency, Ordering::Relaxed);
+        if let Some(thread) = &self.thread {
+            thread.thread().unpark();
         }
     }
 
@@ -288,8 +313,11 @@ impl Drop for Asker {
 
 /// Returns false if the process is gone, or executes another program. One that is stopped, or talks
 /// with another tool, is still there.
-fn ask(pid: u32, layout: &Layout) -> bool {
-    let request = Request::new(RequestKind::RECORD, LASTS_S);
+fn ask(pid: u32, layout: &Layout, samples: u32) -> bool {
+    let request = Request {
+        reserved: samples,
+        ..Request::new(RequestKind::RECORD, LASTS_S)
+    };
     let Ok((answer, _)) = connect::open(pid, &request) else {
         return std::fs::exists(format!("/proc/{pid}/exe")).unwrap_or(false)
             && ProcessMemory::of(pid).probe(layout.used).is_ok();

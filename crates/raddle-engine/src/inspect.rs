@@ -397,7 +397,10 @@ fn obey(bytes: &[u8]) -> Request {
             seconds => seconds.min(u64::from(u32::MAX)) as u32,
         }),
         RequestKind::LAYOUT if request.reserved != 0 => accounting::count_for(request.reserved),
-        RequestKind::RECORD => events::record(request.value as u32, (request.value >> 32) as u32),
+        RequestKind::RECORD => {
+            let capacity = (request.value >> 32) as u32;
+            events::record(request.value as u32, capacity, request.reserved);
+        }
         _ => {}
     }
     request

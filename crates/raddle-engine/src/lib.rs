@@ -29,6 +29,7 @@
 //! | | [`engines`] | the default engine and further ones |
 //! | | [`accounting`] | CPU time of threads, counted while it is asked for |
 //! | | `delays` | how long runnable threads wait for a carrier |
+//! | | [`samples`] | samples of carriers that execute, by the runtime itself |
 //! | | [`clock`] | the vDSO clock |
 //! | | [`stacks`] | the arena that thread stacks come from |
 //! | | [`reusable`] | threads that have ended and begin again as others |
@@ -69,6 +70,7 @@
 //! | | `blocking` | which threads blocked in the kernel and kept a carrier |
 //! | | `round` | what sysmon has seen in one look at all carriers |
 //! | | `reminders` | carriers that owe a look at their pages |
+//! | | `ticks` | when which carrier is asked for a sample |
 //! | | `stand_in` | sysmon's work, while it waits for its own table of descriptors |
 //! | [`inspect`] | | the server of snapshots |
 //! | `start` | | what the second thread needs |
@@ -94,8 +96,8 @@ pub use scheduling::{
 };
 pub use start::fork;
 pub use state::{
-    accounting, attributes, carrier, clock, engine, engines, events, process, reusable, signals,
-    stacks, thread,
+    accounting, attributes, carrier, clock, engine, engines, events, process, reusable, samples,
+    signals, stacks, thread,
 };
 
 pub use carrier::Carrier;

@@ -15,6 +15,7 @@ pub(crate) mod parts;
 pub mod process;
 pub mod reusable;
 pub(crate) mod run_length;
+pub mod samples;
 pub mod signals;
 pub mod stacks;
 pub mod thread;

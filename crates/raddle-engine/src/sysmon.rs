@@ -21,6 +21,7 @@ mod quotas;
 mod reminders;
 mod round;
 pub(crate) mod stand_in;
+mod ticks;
 
 use crate::inspect;
 use crate::kernel_events::block_events::{self, Watcher};
@@ -38,6 +39,7 @@ use crate::state::{accounting, clock, events};
 use crate::sysmon::quotas::Quotas;
 use crate::sysmon::reminders::Reminders;
 use crate::sysmon::round::Round;
+use crate::sysmon::ticks::Ticks;
 use core::sync::atomic::{Ordering, fence};
 use demands::{
     demand_on, goes_on_since_ns, quantum_beside_others, reduce, see_to_signals, take_due,
@@ -166,6 +168,7 @@ struct Watch {
     plugins: plugins::Watch,
     contention: contention::Watch,
     reminders: Reminders,
+    ticks: Ticks,
     interval_ns: u64,
     busy_ns: u64,
     /// When the CPUs that may be used were counted last.
@@ -222,6 +225,7 @@ pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
         plugins: plugins::Watch::new(),
         contention: contention::Watch::new(),
         reminders: Reminders::new(),
+        ticks: Ticks::new(),
         interval_ns: SYSMON_MIN_NS,
         busy_ns: 0,
         followed_ns: clock::now_ns(),
@@ -392,6 +396,9 @@ impl Watch {
             round.look_within(within_ns);
         }
         self.judge_all(&mut round, now_ns, unattended);
+        if let Some(within_ns) = self.ticks.look(now_ns).filter(|_| round.running) {
+            round.look_within(within_ns);
+        }
         if round.stuck && !core::mem::replace(&mut self.is_prompt, true) {
             kthread::become_prompt();
             self.block_events.prove();

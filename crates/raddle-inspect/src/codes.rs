@@ -115,7 +115,10 @@ code! {
         /// Has the carriers record events ([`Event`](crate::Event)), for so many seconds as the low
         /// half of the value says, `u32::MAX` for ever, 0 for no longer; several tools may ask, and
         /// the longest counts. The high half is the number of events that a carrier keeps, a power
-        /// of two; the largest that was asked for counts. Returns a [`Layout`](crate::Layout), too.
+        /// of two; the largest that was asked for counts. The reserved word, if it isn't 0, has the
+        /// runtime sample the carriers for as long, so many times a second, at most
+        /// [`SAMPLES_MAX`](crate::SAMPLES_MAX); of several, the highest counts. Returns a
+        /// [`Layout`](crate::Layout), too.
         RECORD = 8, "record";
         /// Returns a snapshot without threads and with carriers that have ended, followed by
         /// [`Totals`](crate::Totals) and a [`Layout`](crate::Layout). The value is as for

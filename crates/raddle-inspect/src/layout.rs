@@ -70,6 +70,11 @@ pub struct Layout {
     pub group_lights: u64,
     /// A word with the number of times that a carrier was replaced because it waited in the kernel.
     pub blocked: u64,
+    /// The offset of a carrier's ring of samples: the address of the slots or null, the number of
+    /// slots less one, and the number of samples ever written. Sample `n` is in slot `n` modulo the
+    /// number of slots. A copy of sample `n` is good if the number read after it is at most `n` and
+    /// the number of slots less one. A slot begins with a [`SampleHeader`](crate::SampleHeader).
+    pub carrier_samples: u64,
     /// Places in the runtime's code.
     pub code: CodePlaces,
     /// Offsets in a slot.
@@ -247,7 +252,7 @@ const _LAYOUT: () = {
     assert!(size_of::<ThreadOffsets>() == 23 * 4);
     assert!(size_of::<CarrierOffsets>() == 19 * 4);
     assert!(size_of::<EngineOffsets>() == 8 * 4);
-    assert!(size_of::<Layout>() == 8 + 2 * 4 + 20 * 8 + 5 * 8 + (23 + 19 + 8) * 4);
+    assert!(size_of::<Layout>() == 8 + 2 * 4 + 21 * 8 + 5 * 8 + (23 + 19 + 8) * 4);
 };
 
 #[cfg(test)]
@@ -280,6 +285,7 @@ mod tests {
             host_group: 15,
             group_lights: 16,
             blocked: 18,
+            carrier_samples: 19,
             carrier: CarrierOffsets::default(),
             engine: EngineOffsets::default(),
             code: CodePlaces::default(),

@@ -49,6 +49,7 @@ mod layout;
 mod light;
 pub mod policy;
 mod records;
+mod samples;
 pub mod settings;
 mod snapshot;
 mod socket_name;
@@ -72,6 +73,7 @@ pub use records::{
     CarrierRecord, Delay, Header, MAGIC, NAME_BYTES, NO_CARRIER, PROOF_BYTES, PROOF_NAME,
     PROOF_WANTED, REQUEST_MAGIC, Request, ThreadRecord, VERSION, Wire,
 };
+pub use samples::{SAMPLE_STACK_BYTES, SAMPLES_MAX, SampleHeader};
 pub use snapshot::{ParseError, Snapshot};
 pub use socket_name::SocketName;
 pub use totals::{ENGINES_MAX, EngineRecord, TOTALS_VERSION, Totals, WAIT_KINDS};

@@ -29,6 +29,7 @@ pub mod pidfd;
 pub mod preemption;
 mod processes;
 pub mod routing;
+mod samples;
 pub mod stops;
 pub mod timers;
 mod tsc;

@@ -16,6 +16,7 @@
 //! | | [`version`] | `Version` | whether a reader saw a change half done |
 //! | | [`chunks`] | `Chunks` | where entry `n` of a table is that grows and never moves |
 //! | | [`event_ring`] | `EventRing` | what happened on a carrier, for tools that read meanwhile |
+//! | | [`sample_ring`] | `SampleRing` | where a carrier was, likewise |
 //! | [`task`] | | `Task`, `TaskRef`, `TaskList` | which task waits, and which waker won it |
 //! | [`order`] | [`policies`] | `Policy`, `Order` | which runnable task runs next, and how long |
 //! | | [`share`] | `FairClock`, `Account`, `AheadQueue` | which task has used more than its share |
@@ -60,7 +61,7 @@ pub use kernel_threads::{arrivals, call_gate, orders, signal_gate};
 pub use order::{policies, share};
 pub use pace::{block_event, policy, rhythm};
 pub use queue::{injector, run_queue};
-pub use sync::{chunks, counted_lock, event_ring, spin, version};
+pub use sync::{chunks, counted_lock, event_ring, sample_ring, spin, version};
 pub use wait::{absence, completion_list, requests, timers};
 pub use wait::{wait_list, wait_table, worker_state};
 pub use wake::idle;
@@ -74,6 +75,7 @@ pub use idle::IdleSet;
 pub use injector::Injector;
 pub use orders::Orders;
 pub use run_queue::{Mark, RunQueue};
+pub use sample_ring::SampleRing;
 pub use signal_gate::SignalGate;
 pub use spin::SpinLock;
 pub use task::{Task, TaskList, TaskRef, Wake};

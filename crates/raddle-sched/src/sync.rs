@@ -6,6 +6,7 @@ pub mod counted_lock;
 pub mod event_ring;
 #[cfg(raddle_loom)]
 mod ordered;
+pub mod sample_ring;
 pub mod spin;
 pub mod version;
 

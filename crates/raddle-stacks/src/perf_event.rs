@@ -91,6 +91,14 @@ pub(crate) struct CopiedStack {
 }
 
 impl CopiedStack {
+    /// A copy of the stack from the stack pointer upwards.
+    pub(crate) fn of(pointer: u64, copy: &[u8]) -> CopiedStack {
+        let start = pointer & !(PAGE as u64 - 1);
+        let mut bytes = vec![0; (pointer - start) as usize];
+        bytes.extend_from_slice(copy);
+        CopiedStack { start, bytes }
+    }
+
     /// The stack as far as it was copied, and behind it the memory as it is now: a thread rarely
     /// returns so far out between the sample and the reading.
     pub(crate) fn and<'a>(&'a self, memory: &'a dyn Memory) -> StackAndMemory<'a> {
@@ -343,16 +351,12 @@ impl Sample {
         let copy = record.get((behind + 1) * 8..)?.get(..size)?;
         let read = word(record, behind + 1 + size / 8)?;
         let copy = copy.get(..usize::try_from(read).ok()?)?;
-        let pointer = registers[RSP]?;
-        let start = pointer & !(PAGE as u64 - 1);
-        let mut bytes = vec![0; (pointer - start) as usize];
-        bytes.extend_from_slice(copy);
         Some(Sample {
             boot_ns: word(record, 0)?,
             cpu_ns: word(record, 1)?,
             is_in_kernel,
+            stack: CopiedStack::of(registers[RSP]?, copy),
             registers,
-            stack: CopiedStack { start, bytes },
         })
     }
 }

@@ -47,6 +47,8 @@ struct Carrier {
 pub struct RunningSample {
     /// The carrier's id.
     pub carrier: u32,
+    /// The green thread that it ran, 0 for none, if the sample says it.
+    pub thread: Option<u32>,
     /// By CLOCK_BOOTTIME.
     pub boot_ns: u64,
     /// The CPU time for which it stands.
@@ -150,6 +152,7 @@ impl Series {
                 *cpu_ns = sample.cpu_ns;
                 each(RunningSample {
                     carrier: id,
+                    thread: None,
                     boot_ns: sample.boot_ns,
                     ns,
                     sample,
@@ -180,6 +183,11 @@ impl Series {
     /// Returns true if system calls and faults are sampled, too.
     pub fn is_with_kernel(&self) -> bool {
         self.settings.with_kernel
+    }
+
+    /// Returns true if a kernel thread has an event, by its number in the process's own namespace.
+    pub fn has(&self, own_tid: u32) -> bool {
+        self.events.contains_key(&own_tid)
     }
 
     /// Returns why a carrier could not be sampled, if that happened.

@@ -83,6 +83,7 @@ fn layout(code: CodePlaces) -> Layout {
         host_group: 0,
         group_lights: 0,
         blocked: 0,
+        carrier_samples: 0,
         carrier: CarrierOffsets::default(),
         engine: EngineOffsets::default(),
         code,

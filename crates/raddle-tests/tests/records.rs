@@ -156,6 +156,91 @@ fn shares_are_those_that_the_program_has_measured() {
     });
 }
 
+/// As [`record`], where perf events are refused.
+fn record_without_events(mode: Mode, arguments: &[&str]) -> Result<Command> {
+    let inner = record(mode, arguments)?;
+    let filter = command_line("refused.c")?;
+    let mut command = Command::new(&filter[0]);
+    command.arg(inner.get_program()).args(inner.get_args());
+    for (name, value) in inner.get_envs() {
+        command.env(name, value.unwrap_or_default());
+    }
+    Ok(command)
+}
+
+#[test]
+fn where_perf_events_are_refused_the_runtime_itself_samples() {
+    let name = "records::where_perf_events_are_refused_the_runtime_itself_samples";
+    with_carriers(name, |mode_name, mode| {
+        let folder = RunFolder::new(&format!("own-samples-{mode_name}"))?;
+        let file = folder.path().join("a.folded");
+        let path = file.to_str().context("a path")?;
+        let mut command = record_without_events(mode, &["-F", "999", "-o", path, "--"])?;
+        command.args(command_line("shares.c")?).arg("4");
+        let output = run(command)?;
+        ensure!(output.status.success(), "{output:?}");
+        let stdout = String::from_utf8(output.stdout)?;
+        let (said, stacks) = (said(&stdout)?, read(&file)?);
+        compare(&said, &times(&stacks, &COMPUTING), &COMPUTING, 4.0)?;
+        compare(&said, &times(&stacks, &WAITING), &WAITING, 2.0)?;
+        // The frames go on to where the thread began.
+        let is_whole = |frames: &[String]| frames.iter().any(|it| it.contains("start_thread"));
+        let computing = stacks
+            .iter()
+            .filter(|(frames, _)| frames.iter().any(|it| it.contains("compute_")));
+        let (whole, all) = computing.fold((0, 0), |(whole, all), (frames, us)| {
+            (whole + us * u64::from(is_whole(frames)), all + us)
+        });
+        ensure!(whole * 100 >= all * 98, "{whole} of {all} us have an end");
+        let said = String::from_utf8(output.stderr)? + &stdout;
+        ensure!(said.contains("by the runtime itself"), "{said}");
+        Ok(())
+    });
+}
+
+/// Programs that look at what signals could disturb, with one case of each.
+const UNDISTURBED: [(&str, &str); 8] = [
+    ("undisturbed.c", "no_call_is_interrupted"),
+    ("preemption.c", "the_end_of_a_coroutine_stack_is_enough"),
+    ("preemption.c", "the_red_zone_survives"),
+    ("preemption.c", "fork_while_others_compute"),
+    ("machine.c", "avx_sums_survive_preemption"),
+    ("turns.c", "a_program_executes_itself_among_burners"),
+    ("blocking.c", "a_child_process_waits_for_its_exec_alone"),
+    ("own_calls.c", "a_signal_ends_a_sleep"),
+];
+
+#[test]
+fn a_program_does_not_notice_samples_by_the_runtime() {
+    let name = "records::a_program_does_not_notice_samples_by_the_runtime";
+    with_carriers(name, |mode_name, mode| {
+        for (source, case) in UNDISTURBED {
+            let folder = RunFolder::new(&format!("undisturbed-{mode_name}"))?;
+            let file = folder.path().join("a.folded");
+            let path = file.to_str().context("a path")?;
+            let mut command = record_without_events(mode, &["-F", "1000", "-o", path, "--"])?;
+            command.args(command_line(source)?).arg(case);
+            let output = run(command)?;
+            let stdout = String::from_utf8_lossy(&output.stdout);
+            ensure!(output.status.success(), "{source} {case}: {output:?}");
+            ensure!(stdout.contains(&format!("ok {case}\n")), "{output:?}");
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn undisturbed_runs_without_a_recording() {
+    let name = "records::undisturbed_runs_without_a_recording";
+    in_every_mode(name, |mode| {
+        let mut words = command_line("undisturbed.c")?;
+        words.push("no_call_is_interrupted".into());
+        let output = mode.command(&words)?.output()?;
+        ensure!(output.status.success(), "{output:?}");
+        Ok(())
+    });
+}
+
 #[test]
 fn a_running_program_is_recorded_by_two_at_once_in_all_formats() {
     let name = "records::a_running_program_is_recorded_by_two_at_once_in_all_formats";

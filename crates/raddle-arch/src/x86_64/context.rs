@@ -73,6 +73,13 @@ impl SigContext {
         self.rip = address as u64;
     }
 
+    /// Returns the registers from which unwinding begins: rbx, rbp, rsp, rip, r12 to r15.
+    pub fn unwind_registers(&self) -> [u64; 8] {
+        [
+            self.rbx, self.rbp, self.rsp, self.rip, self.r12, self.r13, self.r14, self.r15,
+        ]
+    }
+
     /// Returns the stack pointer.
     #[inline(always)]
     pub fn stack_pointer(&self) -> usize {

@@ -22,8 +22,8 @@ Examples:
 The name of a file says its format: .html (one page with a viewer), .pb.gz (pprof), .json (Firefox
 Profiler), .speedscope.json (speedscope), .folded (folded stacks, in microseconds).
 
-Needs no privileges. Where the kernel permits no perf events, what threads execute is not sampled,
-and a sentence says so.
+Needs no privileges. Where the kernel permits no perf events, the runtime samples what threads
+execute by itself, at most 1000 times a second, and a sentence says so.
 
 Exit status: 0; the program's own, if this command has started one; 2 if nothing was recorded.")]
 pub(crate) struct RecordArguments {

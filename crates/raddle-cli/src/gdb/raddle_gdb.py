@@ -25,8 +25,8 @@ MAGIC = b"RADDLE\0\5"
 WORDS = (
     "chunks chunk_count slots_per_chunk slot_bytes used main carrier_id carrier_kernel_tid "
     "ready_flags save_area_bytes started carriers carrier_count thread_fs "
-    "common_events lost_events host_group group_lights blocked text_start text_end child_start "
-    "pass_end actions"
+    "common_events lost_events event_moments host_group group_lights blocked carrier_samples "
+    "text_start text_end child_start pass_end actions"
 ).split()
 OFFSETS = (
     "tid life on_cpu claim wait_kind wait_arg wait_lock since_ns deadline_ns ready_ns context "

@@ -5,7 +5,7 @@
 //!
 //! One turn of the loop, in each interval and whenever a carrier was sampled:
 //!
-//! 1. Take the samples.
+//! 1. Take the samples: those of perf events, or the runtime's own where the kernel refuses these.
 //! 2. Take the events. A sample is of the thread that its carrier ran at that time.
 //! 3. Read the frames of the samples; those of Python must be read soon.
 //! 4. In each interval: read the stacks of threads that have begun to wait and wait still.
@@ -26,7 +26,7 @@ use raddle_record::profile::{Activity, Interner};
 use raddle_record::weights::OnCpu;
 use raddle_stacks::locks::{ObjectKind, Variables, waited_for};
 use raddle_stacks::{
-    Captured, Kind, ManagedFrame, Modules, ProcessMemory, RunningSample, Series, Stack,
+    Captured, Kind, ManagedFrame, Modules, OwnSeries, ProcessMemory, RunningSample, Series, Stack,
     StackReader, Symbols, Target,
 };
 
@@ -59,6 +59,9 @@ pub(super) struct Recorder {
     recording: Recording,
     root: Root,
     pub series: Series,
+    /// The runtime's own samples of carriers, if the kernel has refused events.
+    pub own_series: Option<OwnSeries>,
+    frequency: u32,
     pub history: History,
     pub on_cpu: Vec<OnCpu>,
     /// Threads that held what others waited for when these were looked at.
@@ -141,6 +144,8 @@ impl Recorder {
             recording,
             root: Root::of(pid)?,
             series: Series::new(pid, interval.as_nanos() as u64),
+            own_series: None,
+            frequency,
             history,
             on_cpu: Vec::new(),
             holders: Vec::new(),
@@ -249,10 +254,10 @@ impl Recorder {
     ) -> Result<Ended> {
         let mut next = Instant::now();
         let mut compared = Instant::now();
-        self.series.follow(target);
+        self.follow_carriers(target);
         loop {
             let is_over = ends();
-            let goes_on = self.turn(reader, is_over)?;
+            let goes_on = self.turn(target, reader, is_over)?;
             if is_over || !goes_on {
                 return Ok(if is_over {
                     Ended::ByRequest
@@ -268,7 +273,7 @@ impl Recorder {
             if self.looked.elapsed() >= LOOK {
                 self.looked = now;
                 self.series.forget_ended();
-                self.series.follow(target);
+                self.follow_carriers(target);
                 self.name_threads();
                 self.name_descriptors();
             }
@@ -282,6 +287,15 @@ impl Recorder {
             if !self.recording.is_behind() {
                 self.wait(next);
             }
+        }
+    }
+
+    /// Begins to sample new carriers: by perf events, and by the runtime where there are none.
+    fn follow_carriers(&mut self, target: &Target<'_>) {
+        self.series.follow(target);
+        if self.own_series.is_none() && self.series.refusal().is_some() {
+            self.own_series = Some(OwnSeries::begin(target));
+            self.recording.sample(self.frequency);
         }
     }
 
@@ -305,9 +319,21 @@ impl Recorder {
     }
 
     /// Takes samples and events. Returns false if the process has ended.
-    fn turn(&mut self, reader: &mut StackReader<'_>, all: bool) -> Result<bool> {
+    fn turn(
+        &mut self,
+        target: &Target<'_>,
+        reader: &mut StackReader<'_>,
+        all: bool,
+    ) -> Result<bool> {
         let pending = &mut self.pending;
         self.series.take(|sample| pending.push_back(sample));
+        if let Some(own) = &mut self.own_series {
+            let boot_ns = |stamp| self.recording.boot_ns(stamp);
+            let has_event = |tid| self.series.has(tid);
+            own.take(target, &boot_ns, &has_event, |sample| {
+                pending.push_back(sample);
+            });
+        }
         pending
             .make_contiguous()
             .sort_by_key(|sample| sample.boot_ns);
@@ -315,7 +341,11 @@ impl Recorder {
         let history = &mut self.history;
         let mut attribute = |history: &History, pending: &mut VecDeque<RunningSample>, up_to| {
             while let Some(sample) = pending.pop_front_if(|it| it.boot_ns < up_to) {
-                if let Some(thread) = history.running(sample.carrier) {
+                let thread = match sample.thread {
+                    Some(tid) => history.position(tid).map(|position| (tid, position)),
+                    None => history.running(sample.carrier),
+                };
+                if let Some(thread) = thread {
                     found.push((sample, thread));
                 }
             }

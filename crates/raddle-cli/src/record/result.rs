@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use raddle_inspect::WaitKind;
+use raddle_inspect::{SAMPLES_MAX, WaitKind};
 use raddle_record::clock::Moment;
 use raddle_record::history::{StackNumber, Told};
 use raddle_record::profile::{Activity, Profile, Wait};
@@ -17,6 +17,8 @@ use super::recorder::{Epoch, Recorder};
 
 /// The most objects that are told.
 const WAITS_MAX: usize = 1 << 12;
+/// The least time between two of the runtime's own samples.
+const OWN_INTERVAL_NS: u64 = 1_000_000_000 / SAMPLES_MAX as u64;
 /// The most wakers of an object.
 const WAKERS_MAX: usize = 16;
 
@@ -26,10 +28,12 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     let duration_ns = end.boot_ns.saturating_sub(recorder.begin.boot_ns);
     let left_out = recorder.history.left_out();
     let told = recorder.history.finish(end.boot_ns);
+    // The runtime has a limit.
+    let least_ns = u64::from(recorder.own_series.is_some()) * OWN_INTERVAL_NS;
     let made = Made {
         begin_ns: recorder.begin.boot_ns,
-        interval_ns: recorder.interval.as_nanos() as u64,
-        is_with_kernel: recorder.series.is_with_kernel(),
+        interval_ns: (recorder.interval.as_nanos() as u64).max(least_ns),
+        is_with_kernel: recorder.own_series.is_some() || recorder.series.is_with_kernel(),
     };
     let epochs = recorder.epochs;
     let resolve = |it: StackNumber| {
@@ -39,11 +43,12 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     let kinds = kinds(&told, &epochs);
     let mut interner = recorder.interner;
     let samples = samples(&told, &recorder.on_cpu, &made, &resolve, &mut interner);
+    let own_lost = recorder.own_series.as_ref().map_or(0, |own| own.lost());
     let mut remarks = recorder.remarks;
     if let Some(refusal) = recorder.series.refusal() {
         remarks.push(format!(
-            "what threads execute was not sampled, because the kernel permits no perf events \
-             ({refusal})"
+            "what threads execute was sampled by the runtime itself, because the kernel permits no \
+             perf events ({refusal})"
         ));
     }
     if left_out != 0 {
@@ -71,7 +76,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
         threads: told.threads,
         samples,
         lost_events,
-        lost_samples: recorder.series.lost(),
+        lost_samples: recorder.series.lost() + own_lost,
         remarks,
     }
 }

@@ -40,6 +40,7 @@ pub(crate) fn layout() -> Layout {
         host_group: offset_of!(HostControl, group) as u64,
         group_lights: offset_of!(GroupControl, lights) as u64,
         blocked: (&raw const PROCESS.blocking.total).addr() as u64,
+        carrier_samples: offset_of!(Carrier, samples) as u64,
         code,
         thread: OFFSETS,
         carrier: Carrier::OFFSETS,
@@ -83,6 +84,7 @@ static raddle_layout: Anchor = Anchor(UnsafeCell::new(Layout {
     host_group: 0,
     group_lights: 0,
     blocked: 0,
+    carrier_samples: 0,
     code: CodePlaces {
         text_start: 0,
         text_end: 0,

@@ -11,6 +11,7 @@ use crate::state::engine::Engine;
 use crate::state::parts::quantum_timer::QuantumTimer;
 use crate::state::parts::timing::Timing;
 use crate::state::process::PROCESS;
+use crate::state::samples::{SampleRing, Wanted};
 use crate::state::thread::Thread;
 use core::cell::Cell;
 use core::mem::offset_of;
@@ -257,6 +258,9 @@ pub struct Carrier {
     pub(crate) events: EventRing,
     /// The stamp of its last note of queues there. Used by the carrier alone.
     pub(crate) queues_noted: Cell<u64>,
+    /// See [`crate::state::samples`].
+    pub(crate) samples: SampleRing,
+    pub(crate) sample_wanted: Wanted,
 }
 
 /// See [`Carrier`]: the queue's ends and the counts of arrivals are on its first page.
@@ -553,8 +557,8 @@ impl Carrier {
             in_clock: _, plugin_call: _, abandon: _, anchor: _, clone_args: _, clone_flags: _,
             // `fork::in_child` and `fork::settle`:
             slices: _, pages: _, delays: _,
-            // `events::in_child`; a slot that is used again goes on with its ring:
-            events: _, queues_noted: _,
+            // `events::in_child`; a slot that is used again goes on with its rings:
+            events: _, queues_noted: _, samples: _, sample_wanted: _,
             // What is stale here costs a closer look, or a wake-up that is not needed:
             state: _, wake_word: _, watched: _, robbed: _, asks: _, watch: _,
             // Counts and clocks that go on:

@@ -24,6 +24,7 @@ use crate::state::accounting;
 use crate::state::carrier::Carrier;
 use crate::state::clock;
 use crate::state::process::PROCESS;
+use crate::state::samples;
 use crate::state::thread::{Thread, WaitKind};
 use core::sync::atomic::Ordering;
 use raddle_inspect::{Event, EventKind};
@@ -39,8 +40,9 @@ const CAPACITY: u64 = 1 << 16;
 
 /// Has events recorded for `seconds` more, `u32::MAX` for ever; 0 ends what others have asked for,
 /// too. `capacity` is how many events a ring keeps, 0 for the default; the largest that was asked
-/// for counts. For sysmon.
-pub(crate) fn record(seconds: u32, capacity: u32) {
+/// for counts. `samples` is how often in a second the runtime samples carriers for as long, 0 for
+/// not. For sysmon.
+pub(crate) fn record(seconds: u32, capacity: u32, samples: u32) {
     let recorder = &PROCESS.recorder;
     if seconds == 0 {
         return stop();
@@ -65,12 +67,13 @@ pub(crate) fn record(seconds: u32, capacity: u32) {
         .all_carriers()
         .for_each(|carrier| open(&carrier.events));
     accounting::ON.fetch_or(accounting::EVENTS, Ordering::SeqCst);
+    samples::record(seconds, samples);
 }
 
 /// Records from the start of the engine on, if that is a setting. Before sysmon exists.
 pub(crate) fn begin() {
     if PROCESS.recorder.is_flight_recorder.load(Ordering::Relaxed) != 0 {
-        record(u32::MAX, 0);
+        record(u32::MAX, 0, 0);
     }
 }
 
@@ -88,6 +91,7 @@ pub(crate) fn look(now_ns: u64) {
         recorder.moment_due_ns.store(due_ns, Ordering::Relaxed);
         note_moment(2);
     }
+    samples::look(now_ns);
 }
 
 /// How long the later of the two moments stays the same.
@@ -105,6 +109,7 @@ pub(crate) fn note_moment(at: usize) {
 }
 
 fn stop() {
+    samples::stop();
     PROCESS.recorder.until_ns.store(0, Ordering::Relaxed);
     accounting::ON.fetch_and(!accounting::EVENTS, Ordering::SeqCst);
 }
@@ -139,6 +144,7 @@ pub(crate) fn carrier_starts(carrier: &Carrier) {
     if is_on() {
         open(&carrier.events);
     }
+    samples::carrier_starts(carrier);
 }
 
 /// The thread that runs on `carrier` makes room for `next`, or for the scheduler loop.
@@ -314,4 +320,5 @@ pub(crate) fn in_child() {
     PROCESS
         .all_carriers()
         .for_each(|carrier| carrier.events.forget());
+    samples::in_child();
 }

@@ -18,16 +18,18 @@ use super::{Sysmon, Watch};
 use crate::scheduling::page_rings;
 use crate::state::carrier::CarrierState;
 use crate::state::process::PROCESS;
+use crate::state::samples;
 use core::sync::atomic::{Ordering, fence};
 
 impl Sysmon {
-    /// A carrier left its sleep: unless its thread is the only one, sysmon must watch.
+    /// A carrier left its sleep: unless its thread is the only one, sysmon must watch. If carriers
+    /// are sampled, sysmon must in any case.
     ///
     /// After the carrier's state was stored: the fences of both sides see to it that sysmon sees
     /// that, or the carrier that sysmon sleeps.
     pub(crate) fn carrier_awoke(&self) {
         fence(Ordering::SeqCst);
-        if self.asleep.is_made() && !is_single() {
+        if self.asleep.is_made() && (!is_single() || samples::period_ns() != 0) {
             self.wake_up();
         }
     }
@@ -70,6 +72,7 @@ impl Watch {
     pub(super) fn sleeps_beside_one(&self) -> bool {
         let is_needed = || {
             !is_single()
+                || samples::period_ns() != 0
                 || PROCESS.first().has_policy()
                 || PROCESS.first().has_posted()
                 || PROCESS.first().count.blocked() != 0

@@ -12,7 +12,7 @@
 //!
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
-use super::{bit, delivery, preemption, stops, tsc};
+use super::{bit, delivery, preemption, samples, stops, tsc};
 use crate::frame::{interrupted_wait, is_pass, pass_end, raddle_child_start};
 use crate::kernel_threads;
 use crate::words::robust;
@@ -181,6 +181,9 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     // The instructions around a clone with a child that shares memory count as the runtime's code.
     let in_user = !is_ours(at) && carrier.in_clock.get() == 0 && (fault || !makes_child);
     let is_request = preemption::is_request(info);
+    if is_request && !makes_child && sample(carrier, context) {
+        return;
+    }
     if is_request || quantum_timer::is_expiry(carrier, info) {
         begin_ioctl_again(context);
         if is_request || quantum_timer::expire(carrier) {
@@ -220,6 +223,18 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         raddle_signal_arrived,
         usize::from(fault),
     );
+}
+
+/// Takes a sample if sysmon wants one. Returns true if sysmon wants nothing else.
+fn sample(carrier: &Carrier, context: &mut UContext) -> bool {
+    if !samples::take(carrier, context) {
+        return false;
+    }
+    if carrier.closed.load(Ordering::Relaxed) != 0 {
+        // A signal that came meanwhile may have closed the carrier.
+        context.sigmask |= held::mask_of(carrier);
+    }
+    !carrier.is_to_preempt() && plugins::way_out(carrier).is_none()
 }
 
 /// Blocks further signals, which stay with the kernel, until the carrier has handled the recorded

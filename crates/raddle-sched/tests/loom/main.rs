@@ -16,6 +16,7 @@ mod orders;
 mod parking;
 mod queues;
 mod requests;
+mod sample_ring;
 mod signal_gate;
 mod spares;
 mod version;

@@ -1,0 +1,45 @@
+//! What the runtime samples of its carriers while a tool asks for it: registers and the inner part
+//! of the stack, in a ring of each carrier's. The tool reads the rings from outside, by
+//! [`Layout::carrier_samples`](crate::Layout).
+//!
+//! A slot is a [`SampleHeader`] with [`SAMPLE_STACK_BYTES`] behind it.
+
+use crate::records::Wire;
+
+/// Bytes of the stack that a sample has at most.
+pub const SAMPLE_STACK_BYTES: usize = 16 << 10;
+
+/// The most samples in a second that a tool can ask for.
+pub const SAMPLES_MAX: u32 = 1000;
+
+/// A carrier at one instant, at the start of a slot.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SampleHeader {
+    /// One more than the number of samples that the carrier had before: a slot without a sample has
+    /// 0 here.
+    pub number: u64,
+    /// The CPU's time-stamp counter.
+    pub stamp: u64,
+    /// The CPU time of the kernel thread.
+    pub cpu_ns: u64,
+    /// The carrier's kernel thread.
+    pub kernel_tid: u32,
+    /// The green thread that it runs; 0 for none.
+    pub thread: u32,
+    /// rbx, rbp, rsp, rip, r12 to r15.
+    pub registers: [u64; 8],
+    /// Bytes of the stack that follow, from the stack pointer upwards.
+    pub stack_bytes: u64,
+    pub reserved: [u64; 3],
+}
+
+impl SampleHeader {
+    /// Bytes of a slot.
+    pub const SLOT_BYTES: usize = size_of::<SampleHeader>() + SAMPLE_STACK_BYTES;
+}
+
+// SAFETY: integers and arrays of them; `_SIZE` checks that no byte is padding.
+unsafe impl Wire for SampleHeader {}
+
+const _SIZE: () = assert!(size_of::<SampleHeader>() == 128);
