@@ -117,8 +117,8 @@ impl SigContext {
         self.rcx as usize
     }
 
-    /// Returns the address and the number of the system call that has just ended here, if the number
-    /// stands in the instruction before it, as in most functions of C libraries.
+    /// Returns the address and the number of the system call that has just ended here, if the
+    /// number stands in the instruction before it, as in most functions of C libraries.
     ///
     /// # Safety
     /// The registers must be those of interrupted code.

@@ -137,6 +137,15 @@ fn begin_ioctl_again(context: &mut UContext) {
     }
 }
 
+/// Returns where the runtime's own call goes on that faulted or was interrupted.
+fn way_out(is_fault: bool, at: usize) -> Option<usize> {
+    if is_fault {
+        resume_after_fault(at) // a bad pointer that the program gave us: EFAULT
+    } else {
+        resume_interrupted_call(at)
+    }
+}
+
 /// Handles a signal, on the carrier's alternate stack. Takes no lock.
 extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext) {
     // SAFETY: the kernel made both.
@@ -147,12 +156,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     }
     let at = context.context.instruction_pointer();
     let fault = is_fault(info);
-    let resume = if fault {
-        resume_after_fault(at) // a bad pointer that the program gave us: EFAULT
-    } else {
-        resume_interrupted_call(at)
-    };
-    if let Some(at) = resume {
+    if let Some(at) = way_out(fault, at) {
         context.context.set_instruction_pointer(at);
         return;
     }
