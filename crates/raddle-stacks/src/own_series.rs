@@ -28,8 +28,8 @@ pub struct OwnSeries {
     /// By the rings' places: the next sample.
     next: HashMap<u64, u64>,
     /// The CPU time of kernel threads at their last samples, by their numbers in the process's own
-    /// namespace. `None` where the kernel doesn't say what they had used before: their first samples
-    /// stand for nothing.
+    /// namespace. `None` where the kernel doesn't say what they had used before: their first
+    /// samples stand for nothing.
     cpu_ns: HashMap<u32, Option<u64>>,
     lost: u64,
 }

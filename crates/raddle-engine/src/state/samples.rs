@@ -42,8 +42,8 @@ const _: () = assert!(size_of::<SampleSlot>() == SampleHeader::SLOT_BYTES);
 /// The ring of a carrier's samples.
 pub(crate) type SampleRing = sample_ring::SampleRing<SampleSlot>;
 
-/// 1 while sysmon wants a sample. Set by sysmon before it sends the signal, cleared by the carrier's
-/// handler.
+/// 1 while sysmon wants a sample. Set by sysmon before it sends the signal, cleared by the
+/// carrier's handler.
 pub(crate) struct Wanted(AtomicU32);
 
 impl Wanted {

@@ -5,8 +5,8 @@
 //! carrier is asked if
 //!
 //! 1. it has used half a period of CPU time since it was asked last, and
-//! 2. it executes, or waits for a CPU. One that waits in the kernel isn't asked: the signal could end
-//!    its call. Its CPU time counts for the next sample.
+//! 2. it executes, or waits for a CPU. One that waits in the kernel isn't asked: the signal could
+//!    end its call. Its CPU time counts for the next sample.
 //!
 //! A carrier that begins to wait between the look and the signal is interrupted, as it is by the
 //! signal for a thread whose quantum is over. That is a matter of microseconds.
