@@ -439,16 +439,13 @@ impl History {
             self.dropped_spans += 1;
             return;
         }
+        let least_ns = if mark.is_own { self.interval_ns } else { 0 };
         self.spans.push(Span {
             doing,
             stack: mark.stack,
             from_ns: live.since_ns,
             ns,
-            stands_for_ns: match mark.is_own {
-                true => ns.max(self.interval_ns),
-                false => ns,
-            } as f64
-                / mark.chance.max(LEAST_CHANCE),
+            stands_for_ns: ns.max(least_ns) as f64 / mark.chance.max(LEAST_CHANCE),
         });
     }
 

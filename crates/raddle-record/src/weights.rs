@@ -133,9 +133,10 @@ pub fn samples(
 }
 
 fn off_cpu(is_with_kernel: bool) -> &'static str {
-    match is_with_kernel {
-        true => "[on a carrier without a CPU]",
-        false => "[in the kernel, or on a carrier without a CPU]",
+    if is_with_kernel {
+        "[on a carrier without a CPU]"
+    } else {
+        "[in the kernel, or on a carrier without a CPU]"
     }
 }
 

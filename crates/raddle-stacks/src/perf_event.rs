@@ -123,9 +123,10 @@ impl Memory for StackAndMemory<'_> {
             .start
             .saturating_add(self.stack.bytes.len() as u64);
         let is_behind = address >= end || (got != 0 && got < to.len());
-        match is_behind {
-            true => got + self.memory.read(address + got as u64, &mut to[got..]),
-            false => got,
+        if is_behind {
+            got + self.memory.read(address + got as u64, &mut to[got..])
+        } else {
+            got
         }
     }
 }
@@ -180,9 +181,10 @@ impl Event {
     /// # Errors
     /// `EACCES` or `EPERM` if the kernel or a filter forbids it, `ESRCH` if the thread has ended.
     pub(crate) fn open(tid: u32, settings: Settings) -> io::Result<Event> {
-        let kernel = match settings.with_kernel {
-            true => 0,
-            false => EXCLUDE_KERNEL,
+        let kernel = if settings.with_kernel {
+            0
+        } else {
+            EXCLUDE_KERNEL
         };
         let attributes = Attributes {
             kind: PERF_TYPE_SOFTWARE,

@@ -139,9 +139,10 @@ impl Series {
     pub fn take(&mut self, mut each: impl FnMut(RunningSample)) {
         let period_ns = self.settings.period_ns;
         // Where the kernel is not sampled, its time is no part of the next sample.
-        let most_ns = match self.settings.with_kernel {
-            true => u64::MAX,
-            false => period_ns + period_ns / 2,
+        let most_ns = if self.settings.with_kernel {
+            u64::MAX
+        } else {
+            period_ns + period_ns / 2
         };
         for carrier in self.events.values_mut() {
             let (id, cpu_ns) = (carrier.id, &mut carrier.cpu_ns);

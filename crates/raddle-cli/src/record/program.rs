@@ -46,9 +46,10 @@ impl Program {
             };
             let is_over = ends.load(Ordering::Relaxed) || self.has_ended();
             if is_over || begun.elapsed() >= PATIENCE {
-                let why = match self.has_ended() {
-                    true => "it has ended without green threads".to_owned(),
-                    false => format!("{failure:#}"),
+                let why = if self.has_ended() {
+                    "it has ended without green threads".to_owned()
+                } else {
+                    format!("{failure:#}")
                 };
                 return Err(Failure::input(
                     format!("the program was not recorded, because {why}"),

@@ -79,9 +79,10 @@ pub(crate) fn recorder_leaves() {
 /// Gives the right to the first process in the order.
 fn decide() {
     let is_ours = DECLARER.load(Ordering::Relaxed) == PROCESS.pid.load(Ordering::Relaxed);
-    let declared = match is_ours {
-        true => DECLARED.load(Ordering::Relaxed),
-        false => 0,
+    let declared = if is_ours {
+        DECLARED.load(Ordering::Relaxed)
+    } else {
+        0
     };
     let clients = [&READER, &RECORDER].map(|client| client.get() as usize);
     let mut wanted = clients.into_iter().filter(|&pid| pid != 0);
