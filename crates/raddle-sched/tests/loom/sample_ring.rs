@@ -23,31 +23,31 @@ fn a_slot_that_is_filled_in_pieces_is_believed_as_a_whole_or_not_at_all() {
         // SAFETY: leaked, so alive for ever.
         unsafe { ring.open(slots, CAPACITY) };
         let ring = Arc::new(ring);
-        let writer = thread::spawn({
-            let ring = ring.clone();
-            move || {
-                for _ in 0..3 {
-                    ring.write(|at, slot| {
-                        // SAFETY: a slot of the ring's.
-                        let Sample([number, stack]) = unsafe { &*slot };
-                        stack.store(10 * (at + 1), Ordering::Relaxed);
-                        number.store(at + 1, Ordering::Relaxed);
-                    });
-                }
-            }
-        });
         let copy = |slot: *mut Sample| {
             // SAFETY: as above.
             let Sample([number, stack]) = unsafe { &*slot };
             let number = number.load(Ordering::Relaxed);
             (number, stack.load(Ordering::Relaxed))
         };
-        for at in [0, 1] {
-            if let Some(sample) = ring.copy(at, copy) {
-                assert_eq!(sample, (at + 1, 10 * (at + 1)), "two samples in one");
+        let reader = thread::spawn({
+            let ring = ring.clone();
+            move || {
+                for at in [0, 1] {
+                    if let Some(sample) = ring.copy(at, copy) {
+                        assert_eq!(sample, (at + 1, 10 * (at + 1)), "two samples in one");
+                    }
+                }
             }
+        });
+        for _ in 0..3 {
+            ring.write(|at, slot| {
+                // SAFETY: a slot of the ring's.
+                let Sample([number, stack]) = unsafe { &*slot };
+                stack.store(10 * (at + 1), Ordering::Relaxed);
+                number.store(at + 1, Ordering::Relaxed);
+            });
         }
-        writer.join().expect("no panic");
+        reader.join().expect("no panic");
         assert_eq!(ring.copy(2, copy), Some((3, 30)));
         assert_eq!(ring.copy(3, copy), None);
     });
