@@ -9,7 +9,7 @@
 //!    end its call. Its CPU time counts for the next sample.
 //!
 //! A carrier that begins to wait between the look and the signal is interrupted, as it is by the
-//! signal for a thread whose quantum is over. That is a matter of microseconds.
+//! signal for a thread at the end of its quantum. That is a matter of microseconds.
 //!
 //! A carrier that hasn't answered yet isn't asked again for a while: it may compute in the kernel,
 //! and each signal would be queued.
@@ -112,7 +112,7 @@ impl Ticks {
     }
 }
 
-/// Returns true if a kernel thread, whose CPU time was just `cpu_ns`, executes or waits for a CPU.
+/// Returns true if a kernel thread with the CPU time `cpu_ns`, just read, executes or waits for a CPU.
 fn executes(tid: u32, cpu_ns: u64) -> bool {
     kthread::cpu_ns(tid) != cpu_ns || !kthread::is_waiting(tid)
 }

@@ -220,13 +220,8 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     let stack = delivery::stack_for(thread, hit, context.context.stack_pointer(), fault);
     // SAFETY: the green stack below its pointer (or its alternate stack) is free.
     let moved = unsafe { move_frame(context, info, stack) };
-    go_on(
-        carrier,
-        context,
-        moved,
-        raddle_signal_arrived,
-        usize::from(fault),
-    );
+    let fault = usize::from(fault);
+    go_on(carrier, context, moved, raddle_signal_arrived, fault);
 }
 
 /// Takes a sample if sysmon wants one. Returns true if sysmon wants nothing else.
@@ -234,6 +229,7 @@ fn sample(carrier: &Carrier, context: &mut UContext) -> bool {
     if !samples::take(carrier, context) {
         return false;
     }
+    begin_ioctl_again(context);
     if carrier.closed.load(Ordering::Relaxed) != 0 {
         // A signal that came meanwhile may have closed the carrier.
         context.sigmask |= held::mask_of(carrier);

@@ -4,10 +4,10 @@
 //! The stack may be any memory: that of a thread, one that the program has made, or its pointer
 //! may be no address at all. So it is copied as the program's memory is ([`User`]), page by page up
 //! to the first that is missing. The handler runs with all signals blocked, and the kernel ends a
-//! process at a fault whose signal is blocked: these two are unblocked meanwhile.
+//! process at a fault with a blocked signal: these two are unblocked meanwhile.
 //!
-//! Rejected: `process_vm_readv` on the process itself, for which a filter may kill, and a copy up to
-//! the end of the page where there is a filter, which most containers have.
+//! Rejected: `process_vm_readv` on the process itself, for which a filter may kill, and a copy up
+//! to the end of the page where there is a filter, which most containers have.
 
 use super::actions::FAULTS;
 use crate::user::User;

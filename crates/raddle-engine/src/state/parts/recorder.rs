@@ -31,8 +31,8 @@ pub(crate) struct Recorder {
     /// Addresses of texts that are in the file of a crash, by their lowest bits. Used by the thread
     /// that writes the file.
     pub(crate) texts: [AtomicU64; TEXTS],
-    /// See [`crate::state::samples`]: the time between two samples of a carrier, 0 for none; and until
-    /// when they are taken (CLOCK_MONOTONIC). Written by sysmon.
+    /// See [`crate::state::samples`]: the time between two samples of a carrier, 0 for none; and
+    /// until when they are taken (CLOCK_MONOTONIC). Written by sysmon.
     pub(crate) sample_period_ns: AtomicU64,
     pub(crate) samples_until_ns: AtomicU64,
     /// Held by the one that writes to `common`.
