@@ -112,7 +112,8 @@ impl Ticks {
     }
 }
 
-/// Returns true if a kernel thread with the CPU time `cpu_ns`, just read, executes or waits for a CPU.
+/// Returns true if a kernel thread with the CPU time `cpu_ns`, just read, executes or waits for a
+/// CPU.
 fn executes(tid: u32, cpu_ns: u64) -> bool {
     kthread::cpu_ns(tid) != cpu_ns || !kthread::is_waiting(tid)
 }

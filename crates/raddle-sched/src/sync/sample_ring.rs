@@ -74,8 +74,8 @@ impl<S> SampleRing<S> {
     }
 
     /// Returns what `copy` makes of the slot of sample `at`, counted from the first one ever
-    /// written; `None` if the sample isn't written yet or is overwritten. The slot may be written to while
-    /// `copy` looks at it.
+    /// written; `None` if the sample isn't written yet or is overwritten. The slot may be written
+    /// to while `copy` looks at it.
     pub fn copy<T>(&self, at: u64, copy: impl FnOnce(*mut S) -> T) -> Option<T> {
         let slots = self.slots.load(Ordering::Acquire);
         if slots.is_null() || at >= self.written.load(Ordering::Acquire) {
