@@ -24,7 +24,7 @@ use crate::dump::filter::rebuild;
 use crate::dump::from_core::{Opened, truncated};
 use crate::dump::locate::Location;
 use crate::dump::understand;
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print, say};
 use crate::output::Output;
 
 /// Set in the number of a kernel thread if a green thread has the same one.
@@ -113,11 +113,11 @@ fn of_process(arguments: &CoreArguments, pid: u32) -> Result<ExitCode> {
         say(&silence);
     }
     let shown = arguments.output.display();
-    println!(
-        "process {pid}: {} threads in {shown}, {} of memory, {how}",
+    print(&format!(
+        "process {pid}: {} threads in {shown}, {} of memory, {how}\n",
         outcome.threads,
         megabytes(outcome.bytes)
-    );
+    ))?;
     if outcome.without != 0 {
         let left = outcome.without;
         say(&format!(
@@ -333,12 +333,12 @@ fn from_core(arguments: &CoreArguments, path: &Path) -> Result<ExitCode> {
     let bytes = complete(core, output.file(), &notes).map_err(|error| output.failed(&error))?;
     output.keep()?;
     let without = threads.iter().filter(|it| it.registers.is_none()).count();
-    println!(
-        "core of process {}: {} threads in {shown}, {}",
+    print(&format!(
+        "core of process {}: {} threads in {shown}, {}\n",
         core.pid(),
         threads.len(),
         megabytes(bytes)
-    );
+    ))?;
     if without != 0 {
         say(&format!(
             "{without} threads have no registers in {shown}: their stacks are missing"

@@ -58,6 +58,17 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(status.unwrap_or(BAD_INPUT))
 }
 
+/// Prints a text on standard output.
+///
+/// # Errors
+/// Those of the output, such as a full disk: `println!` would panic.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    use io::Write;
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
 /// Prints one line on standard error; if that is closed, the line is lost.
 pub(crate) fn say(sentence: &str) {
     use io::Write;

@@ -18,9 +18,10 @@ use anyhow::Result;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::RecordArguments;
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print, say};
 use formats::Files;
 use program::Program;
+use raddle_record::outputs::summary;
 use recorder::Recorder;
 
 pub(crate) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
@@ -36,10 +37,12 @@ pub(crate) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     }
 }
 
-/// Returns what becomes true with the first signal that asks for the end.
+/// Returns what becomes true with the first signal that asks for the end. The second one ends this
+/// command at once.
 fn ends_by_signal() -> Result<Arc<AtomicBool>> {
     let ends = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&ends))?;
         signal_hook::flag::register(signal, Arc::clone(&ends))?;
     }
     Ok(ends)
@@ -52,6 +55,11 @@ fn run_program(
     ends: &Arc<AtomicBool>,
 ) -> Result<ExitCode> {
     let mut program = Program::start(&arguments.program)?;
+    // The terminal sends SIGINT to the program itself.
+    let passed_on = [SIGTERM, SIGHUP].map(|signal| (signal, Arc::new(AtomicBool::new(false))));
+    for (signal, came) in &passed_on {
+        signal_hook::flag::register(*signal, Arc::clone(came))?;
+    }
     match program.recorder(arguments.frequency, ends) {
         Ok(recorder) => {
             let recorded = finish(arguments, recorder, files, ends, &|| program.has_ended());
@@ -60,6 +68,11 @@ fn run_program(
             }
         }
         Err(failure) => say(&failure.to_string()),
+    }
+    for (signal, came) in passed_on {
+        if came.load(Ordering::Relaxed) {
+            program.signal(signal);
+        }
     }
     program.wait()
 }
@@ -85,9 +98,12 @@ fn finish(
         let what = format!("process {} did nothing while it was recorded", profile.pid);
         return Err(Failure::input(what, "record it for longer, with -d").into());
     }
-    for path in files.write(&profile)? {
-        println!("{} is written", path.display());
-    }
-    print!("{}", raddle_record::outputs::summary::text(&profile));
-    Ok(())
+    let (written, failure) = files.write(&profile);
+    let names = written.iter();
+    let names: String = names
+        .map(|path| format!("{} is written\n", path.display()))
+        .collect();
+    let printed = print(&(names + &summary::text(&profile)));
+    failure.map_or(Ok(()), Err)?;
+    Ok(printed?)
 }

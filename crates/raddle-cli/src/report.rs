@@ -32,7 +32,8 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
 
 /// Shows one recording.
 fn show(arguments: &ReportArguments, profile: &Profile) -> Result<()> {
-    Files::create(&arguments.output, arguments.force)?.write(profile)?;
+    let (_, failure) = Files::create(&arguments.output, arguments.force)?.write(profile);
+    failure.map_or(Ok(()), Err)?;
     if arguments.json {
         return print_json(&Document::of(profile));
     }

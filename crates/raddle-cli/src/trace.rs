@@ -19,7 +19,7 @@ use raddle_record::rings::Lane;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::cli::TraceArguments;
-use crate::failure::{Failure, say};
+use crate::failure::{Failure, print, say};
 use crate::output::Output;
 use crate::recording::{Recording, command};
 use tracer::Tracer;
@@ -69,7 +69,7 @@ fn follow(arguments: &TraceArguments, pid: u32) -> Result<ExitCode> {
     recording.close();
     let goal = output.goal().to_owned();
     output.keep()?;
-    say_what_is_there(pid, &counts, end_ns - begin_ns, &goal);
+    say_what_is_there(pid, &counts, end_ns - begin_ns, &goal)?;
     if lost != 0 {
         say(&format!(
             "{lost} events were lost: they came faster than they could be read"
@@ -156,7 +156,7 @@ fn wait(arguments: &TraceArguments, pid: u32, limits: Limits) -> Result<ExitCode
             )
         }
     };
-    println!("process {pid}: {what}");
+    print(&format!("process {pid}: {what}\n"))?;
     recording.begin_again();
     write_last(
         pid,
@@ -195,7 +195,7 @@ fn write_last(
     };
     let goal = output.goal().to_owned();
     output.keep()?;
-    say_what_is_there(pid, &counts, end_ns.saturating_sub(first_ns), &goal);
+    say_what_is_there(pid, &counts, end_ns.saturating_sub(first_ns), &goal)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -206,14 +206,14 @@ fn nothing_recorded(pid: u32) -> Failure {
     )
 }
 
-fn say_what_is_there(pid: u32, counts: &Counts, ns: u64, file: &Path) {
-    println!(
-        "process {pid}: {} turns and {} wake-ups of {:.3} s in {}",
+fn say_what_is_there(pid: u32, counts: &Counts, ns: u64, file: &Path) -> io::Result<()> {
+    print(&format!(
+        "process {pid}: {} turns and {} wake-ups of {:.3} s in {}\n",
         counts.runs,
         counts.wakes,
         ns as f64 / 1e9,
         file.display()
-    );
+    ))
 }
 
 /// The pauses between two looks at the rings.

@@ -115,7 +115,8 @@ pub struct History {
     threads: Vec<Thread>,
     totals: FxHashMap<Doing, Total>,
     wakers: FxHashMap<(WaitKind, u64), FxHashMap<Position, u64>>,
-    /// How long threads had what they had waited for, until they woke another one from it.
+    /// How long threads had what others waited for, until they woke another one from it. The times
+    /// of `first_ns` are those of the last releases.
     holds: FxHashMap<(WaitKind, u64), Total>,
     /// What threads have waited for, and what of it is new since the last call.
     objects: FxHashSet<(WaitKind, u64)>,
@@ -261,19 +262,33 @@ impl History {
         }
     }
 
-    /// Counts how long the waker has had what it waited for itself.
+    /// Counts how long the waker has had what it wakes another thread from: since the end of its own
+    /// wait for it; without one, since the other began to wait, or the last release.
     fn release(&mut self, event: &Event, at_ns: u64) {
-        let object = (event.wait, object_of(waiting(event.wait), event.arg));
-        if let Some(waker) = self.live.get_mut(&event.other)
-            && let Some(at) = waker.taken.iter().position(|(taken, _)| *taken == object)
-        {
-            let (_, since_ns) = waker.taken.swap_remove(at);
-            let ns = at_ns.saturating_sub(since_ns);
-            let hold = self.holds.entry(object).or_default();
+        let Some(object) = word_of(event.wait, event.arg) else {
+            return;
+        };
+        let woken = self.live.get(&event.thread);
+        let waits_since_ns = woken
+            .filter(|woken| woken.activity == Activity::Waiting(event.wait))
+            .map(|woken| woken.since_ns);
+        let Some(waker) = self.live.get_mut(&event.other) else {
+            return;
+        };
+        let taken = waker.taken.iter().position(|(taken, _)| *taken == object);
+        let since_ns = match taken {
+            Some(at) => Some(waker.taken.swap_remove(at).1),
+            None => waits_since_ns,
+        };
+        let hold = self.holds.entry(object).or_default();
+        if let Some(since_ns) = since_ns {
+            // `first_ns` is the last release here.
+            let ns = at_ns.saturating_sub(since_ns.max(hold.first_ns));
             hold.ns += ns;
             hold.count += 1;
             hold.longest_ns = hold.longest_ns.max(ns);
         }
+        hold.first_ns = at_ns;
     }
 
     fn wake(&mut self, event: &Event, at_ns: u64) {

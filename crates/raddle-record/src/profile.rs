@@ -106,7 +106,7 @@ pub struct Sample {
     pub at_ns: u64,
     /// The time for which it stands, in nanoseconds.
     pub weight_ns: u64,
-    /// The number of the waits or turns for which it stands; not 0.
+    /// The number of the waits or turns for which it stands; 0 if others stand for them.
     pub count: u64,
 }
 

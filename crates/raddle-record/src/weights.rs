@@ -125,6 +125,7 @@ pub fn samples(
             }
         }
     }
+    share_counts(&mut samples, told);
     if samples.len() > SAMPLES_MAX {
         samples = merged(&samples);
     }
@@ -172,7 +173,33 @@ fn sample(doing: &Doing, stack: u32, at_ns: u64, total: &Total, part: f64, of: f
         stack,
         at_ns,
         weight_ns: (total.ns as f64 * part * of).round() as u64,
-        count: ((total.count as f64 * part).round() as u64).max(1),
+        count: 0,
+    }
+}
+
+/// Divides the counts of spans among the samples in proportion to their weights, so that no span is
+/// counted twice.
+fn share_counts(samples: &mut [Sample], told: &Told) {
+    let of = |sample: &Sample| Doing {
+        thread: sample.thread,
+        activity: sample.activity,
+        object: sample.object,
+    };
+    let mut sums: FxHashMap<Doing, u64> = FxHashMap::default();
+    for sample in &*samples {
+        *sums.entry(of(sample)).or_default() += sample.weight_ns;
+    }
+    let mut told_of: FxHashMap<Doing, u64> = FxHashMap::default();
+    for sample in samples {
+        let doing = of(sample);
+        let (Some(total), Some(&sum)) = (told.totals.get(&doing), sums.get(&doing)) else {
+            continue;
+        };
+        let before = told_of.entry(doing).or_default();
+        let counts = |ns: u64| u128::from(total.count) * u128::from(ns) / u128::from(sum.max(1));
+        let earlier = counts(*before);
+        *before += sample.weight_ns;
+        sample.count = (counts(*before) - earlier) as u64;
     }
 }
 
@@ -373,6 +400,18 @@ mod tests {
             &[(wait, 1, 30, 1.0), (wait, 2, 2, 0.5)],
         );
         assert_eq!(weights(&told, &[]), [(0, 1, 600), (0, 2, 400)]);
+    }
+
+    #[test]
+    fn each_span_is_counted_once() {
+        let wait = doing(0, MUTEX, 7);
+        let spans: Vec<_> = (0..9).map(|it| (wait, it % 3, 30, 1.0)).collect();
+        let told = told(&["a"], &[(wait, 1000)], &spans);
+        let mut interner = Interner::default();
+        let resolve = |stack: StackNumber| Some(stack.number);
+        let samples = samples(&told, &[], &MADE, &resolve, &mut interner);
+        assert_eq!(samples.len(), 9);
+        assert_eq!(samples.iter().map(|it| it.count).sum::<u64>(), 4);
     }
 
     #[test]

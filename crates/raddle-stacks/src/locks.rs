@@ -95,13 +95,13 @@ pub enum ObjectKind {
 }
 
 impl ObjectKind {
-    /// Returns true for what one thread holds while others wait, or several readers.
+    /// Returns true for what one thread holds while others wait, or several readers; semaphores
+    /// are used so, too (CPython's locks are some).
     pub fn is_lock(&self) -> bool {
         !matches!(
             self,
             ObjectKind::Thread
                 | ObjectKind::Barrier
-                | ObjectKind::Semaphore
                 | ObjectKind::Condition
                 | ObjectKind::Once
                 | ObjectKind::Futex

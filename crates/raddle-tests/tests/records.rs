@@ -365,6 +365,57 @@ fn a_recording_ends_with_its_process_as_it_does() {
     });
 }
 
+/// A full disk is a sentence, and the status says so.
+#[test]
+fn a_full_standard_output_is_one_sentence() {
+    let name = "records::a_full_standard_output_is_one_sentence";
+    with_carriers(name, |_, mode| {
+        let mut arguments = command_line("shares.c")?;
+        arguments.push("30".into());
+        let running = Running::start(mode, mode.command(&arguments)?, None)?;
+        let pid = running.pid().to_string();
+        // It has threads then.
+        let begun = Instant::now();
+        while !run(record(mode, &["-d", "0.1", &pid])?)?.status.success() {
+            ensure!(begun.elapsed() < LIMIT, "it is never recorded");
+        }
+        for command in ["record", "locks"] {
+            let output = Command::new(raddle()?)
+                .args([command, "-d", "0.1", &pid])
+                .stdout(std::fs::File::options().write(true).open("/dev/full")?)
+                .stderr(Stdio::piped())
+                .output()?;
+            let said = String::from_utf8_lossy(&output.stderr);
+            ensure!(output.status.code() == Some(2), "{command}: {output:?}");
+            ensure!(
+                said.lines().count() == 1 && said.contains("No space"),
+                "{said}"
+            );
+        }
+        Ok(())
+    });
+}
+
+/// A signal that ends the recorder ends the program, too.
+#[test]
+fn a_signal_is_passed_on_to_the_program() {
+    let name = "records::a_signal_is_passed_on_to_the_program";
+    with_carriers(name, |_, mode| {
+        let mut command = record(mode, &["--"])?;
+        command.args(command_line("shares.c")?).arg("60");
+        let recorder = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        child_of(recorder.id())?;
+        std::thread::sleep(Duration::from_millis(500));
+        rustix::process::kill_process(rustix::process::Pid::from_child(&recorder), Signal::TERM)?;
+        let output = recorder.wait_with_output()?;
+        ensure!(output.status.code() == Some(128 + 15), "{output:?}");
+        Ok(())
+    });
+}
+
 #[test]
 fn what_was_recorded_before_a_crash_is_written() {
     let name = "records::what_was_recorded_before_a_crash_is_written";
@@ -423,6 +474,10 @@ fn what_can_not_be_recorded_is_one_sentence() {
                 "can't be created",
             ),
             (vec!["-o", &file("a.txt"), &own], "says no format"),
+            (
+                vec!["-o", &file("a.html"), "-o", &file("a.html"), &own],
+                "is given twice",
+            ),
             (vec!["-d", "0", &own], "0.01 to 3600"),
             (vec!["-F", "0", &own], "--frequency"),
             (vec!["0"], "PID"),

@@ -1,6 +1,7 @@
 //! HTTP for a scraper: `GET /metrics` of version 1.0 or 1.1, one request a connection.
 //!
-//! A connection has a thread, of which there are [`CONNECTIONS_MAX`]; further ones are closed. A
+//! A connection has a thread, of which there are [`CONNECTIONS_MAX`]; further ones are
+//! told to come again later. A
 //! client has [`PATIENCE`] for its request and as long for the answer, however slowly it goes on.
 //! Requests that wait for the same scrape get the same text.
 
@@ -19,6 +20,8 @@ use super::page;
 use crate::failure::{Failure, say};
 
 const CONNECTIONS_MAX: usize = 32;
+const BUSY: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 5\r\n\
+    Connection: close\r\n\r\n";
 /// See the module.
 const PATIENCE: Duration = Duration::from_secs(5);
 const REQUEST_BYTES_MAX: usize = 8192;
@@ -78,6 +81,9 @@ impl Server {
         let before = self.connections.fetch_add(1, Ordering::Relaxed);
         let place = Place(Arc::clone(self));
         if before >= CONNECTIONS_MAX {
+            // A short answer fits into the socket of any client; one that doesn't read it has none.
+            let _ = stream.set_nonblocking(true);
+            let _ = (&stream).write_all(BUSY);
             return;
         }
         // Without a thread, the connection is closed.

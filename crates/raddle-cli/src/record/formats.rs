@@ -26,26 +26,38 @@ pub(crate) struct Files(Vec<(Output, Writer, PathBuf)>);
 
 impl Files {
     pub(crate) fn create(paths: &[PathBuf], force: bool) -> Result<Files, Failure> {
-        let file = |path: &PathBuf| {
+        let mut files = Vec::new();
+        for (number, path) in paths.iter().enumerate() {
+            if paths[..number].contains(path) {
+                let what = format!("{} is given twice", path.display());
+                return Err(Failure::input(what, "give each file once"));
+            }
             let writer = writer(path)?;
-            Ok((Output::create(path, force)?, writer, path.clone()))
-        };
-        paths.iter().map(file).collect::<Result<_, _>>().map(Files)
+            files.push((Output::create(path, force)?, writer, path.clone()));
+        }
+        Ok(Files(files))
     }
 
-    /// Writes the files, and returns their names.
-    pub(crate) fn write(self, profile: &Profile) -> Result<Vec<PathBuf>, Failure> {
-        let mut written = Vec::new();
-        for (output, write, path) in self.0 {
-            let mut file = BufWriter::new(output.file());
-            let outcome = write(profile, &mut file).and_then(|()| file.flush());
-            drop(file);
-            outcome.map_err(|error| output.failed(&error))?;
-            output.keep()?;
-            written.push(path);
+    /// Writes the files. Returns the names of those that are whole, and the first failure: one does
+    /// not keep the others from being written.
+    pub(crate) fn write(self, profile: &Profile) -> (Vec<PathBuf>, Option<Failure>) {
+        let (mut written, mut failure) = (Vec::new(), None);
+        for (output, writer, path) in self.0 {
+            match write(output, writer, profile) {
+                Ok(()) => written.push(path),
+                Err(why) => drop(failure.get_or_insert(why)),
+            }
         }
-        Ok(written)
+        (written, failure)
     }
+}
+
+fn write(output: Output, writer: Writer, profile: &Profile) -> Result<(), Failure> {
+    let mut file = BufWriter::new(output.file());
+    let outcome = writer(profile, &mut file).and_then(|()| file.flush());
+    drop(file);
+    outcome.map_err(|error| output.failed(&error))?;
+    output.keep()
 }
 
 fn writer(path: &Path) -> Result<Writer, Failure> {

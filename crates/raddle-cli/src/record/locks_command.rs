@@ -1,6 +1,5 @@
 //! `raddle locks`: the locks that threads wait for, and those that hold them.
 
-use std::io;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use serde::Serialize;
 use super::recorder::Recorder;
 use super::{ends_by_signal, result};
 use crate::cli::LocksArguments;
+use crate::failure::print;
 
 /// Looks at waits in each second.
 const FREQUENCY: u32 = 99;
@@ -24,11 +24,10 @@ pub(crate) fn run(arguments: &LocksArguments) -> Result<ExitCode> {
     recorder.record(&|| ends.load(Ordering::Relaxed) || Instant::now() >= until)?;
     let profile = result::profile(recorder);
     if arguments.json {
-        serde_json::to_writer_pretty(io::stdout().lock(), &Document::of(&profile))
-            .map_err(io::Error::from)?;
-        println!();
+        let text = serde_json::to_string_pretty(&Document::of(&profile))?;
+        print(&(text + "\n"))?;
     } else {
-        print!("{}", locks::text(&profile));
+        print(&locks::text(&profile))?;
     }
     Ok(ExitCode::SUCCESS)
 }

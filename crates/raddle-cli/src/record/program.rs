@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::recorder::Recorder;
 use crate::failure::Failure;
@@ -63,6 +64,17 @@ impl Program {
 
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.0.borrow_mut().try_wait(), Ok(Some(_)) | Err(_))
+    }
+
+    /// Passes a signal on.
+    pub(super) fn signal(&self, signal: i32) {
+        if self.has_ended() {
+            return;
+        }
+        let child = self.0.borrow();
+        if let Some(signal) = Signal::from_named_raw(signal) {
+            let _ = kill_process(Pid::from_child(&child), signal);
+        }
     }
 
     /// Waits for the end of the program, and returns its status as a shell does.

@@ -374,23 +374,28 @@ impl Recorder {
     /// Reads stacks of threads that wait or are runnable: first of those that have begun to since
     /// the last call, then of those that were not chosen before.
     fn read_waits(&mut self, reader: &mut StackReader<'_>) {
+        let mut missed = Vec::new();
         let fresh = self.history.fresh();
         let chance = self.chooser.chance(fresh.len());
         for unread in fresh {
-            if self.chooser.draws(chance) {
-                self.read_wait(reader, unread, chance);
-            } else {
-                self.history.put_back(unread);
+            if !(self.chooser.draws(chance) && self.read_wait(reader, unread, chance)) {
+                missed.push(unread);
             }
         }
         while self.chooser.can_afford_one()
             && let Some(unread) = self.history.put_back_before()
         {
-            self.read_wait(reader, unread, 1.0);
+            if !self.read_wait(reader, unread, 1.0) {
+                missed.push(unread);
+            }
+        }
+        for unread in missed {
+            self.history.put_back(unread);
         }
     }
 
-    fn read_wait(&mut self, reader: &mut StackReader<'_>, unread: Unread, chance: f64) {
+    /// Returns false if the thread was not found, or not in this span: a later look may find it.
+    fn read_wait(&mut self, reader: &mut StackReader<'_>, unread: Unread, chance: f64) -> bool {
         let begun = Instant::now();
         let captured = reader.read(unread.tid);
         if let Activity::Waiting(kind @ (WaitKind::FUTEX | WaitKind::MUTEX)) = unread.activity {
@@ -398,11 +403,14 @@ impl Recorder {
         }
         self.chooser.spent(begun.elapsed());
         let epoch = self.epoch;
-        let number = captured.filter(|it| is_still(it, &unread));
-        if let Some(number) = number.and_then(|it| it.stack) {
+        let Some(captured) = captured.filter(|it| is_still(it, &unread)) else {
+            return false;
+        };
+        if let Some(number) = captured.stack {
             let stack = StackNumber { epoch, number };
             self.history.mark(&unread, stack, chance);
         }
+        true
     }
 
     /// Reads what the holder of a lock does.

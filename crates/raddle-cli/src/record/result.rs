@@ -135,11 +135,13 @@ fn waits(told: &Told, kinds: &Kinds<'_>, names: &HashMap<Object, String>) -> Vec
 /// Returns the kinds of objects that threads waited for on a futex, as their stacks tell.
 fn kinds<'e>(told: &Told, epochs: &'e [Epoch]) -> Kinds<'e> {
     const MUTEX: &ObjectKind = &ObjectKind::Mutex;
+    const SEMAPHORE: &ObjectKind = &ObjectKind::Semaphore;
     let mut kinds = HashMap::new();
     for span in &told.spans {
         let object = span.doing.object;
         let kind = match span.doing.activity {
             Activity::Waiting(WaitKind::MUTEX) => Some((WaitKind::MUTEX, MUTEX)),
+            Activity::Waiting(WaitKind::SEMAPHORE) => Some((WaitKind::SEMAPHORE, SEMAPHORE)),
             Activity::Waiting(WaitKind::FUTEX) => {
                 let epoch = epochs.get(span.stack.epoch as usize);
                 let kind = epoch.and_then(|epoch| epoch.waits.get(span.stack.number as usize));

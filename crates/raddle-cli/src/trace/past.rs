@@ -66,7 +66,7 @@ pub(super) fn show(arguments: &TraceArguments, path: &Path) -> Result<ExitCode> 
     }
     let counts = tracer.finish(end_ns).map_err(failed)?;
     output.keep()?;
-    say_what_is_there(past.pid, &counts, end_ns - start_ns, &arguments.output);
+    say_what_is_there(past.pid, &counts, end_ns - start_ns, &arguments.output)?;
     if let Some(missing) = past.missing {
         say(&format!(
             "{shown} is too short, {missing} are missing: what it has is shown"

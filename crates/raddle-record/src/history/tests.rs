@@ -150,7 +150,21 @@ fn a_hold_lasts_from_the_end_of_a_wait_to_the_next_waiters_wake_up() {
         (0, E::WAKE, 8, 7, W::FUTEX, 61),
     ]);
     let hold = told.holds[&(W::FUTEX, 0x40)];
-    assert_eq!((hold.ns, hold.count, hold.longest_ns), (40, 1, 40));
+    // The first hold counts from the begin of the wait that it ends.
+    assert_eq!((hold.ns, hold.count, hold.longest_ns), (10 + 40, 2, 40));
+}
+
+#[test]
+fn a_holder_that_has_not_waited_holds_since_the_waiter_came() {
+    let told = told(&[
+        (0, E::SWITCH, 0, 7, W::NONE, 0),
+        (1, E::SWITCH, 8, 0, W::FUTEX, 10),
+        (0, E::WAKE, 8, 7, W::FUTEX, 50),
+        (1, E::SWITCH, 9, 0, W::FUTEX, 51),
+        (0, E::WAKE, 9, 7, W::FUTEX, 60),
+    ]);
+    let hold = told.holds[&(W::FUTEX, 0x40)];
+    assert_eq!((hold.ns, hold.count, hold.longest_ns), (40 + 9, 2, 40));
 }
 
 #[test]

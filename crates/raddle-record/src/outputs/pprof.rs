@@ -10,7 +10,7 @@
 //! | the first comment | `raddle profile version 1` |
 //! | fields from 7201 on | Raddle's own: the recording, threads, waits; others pass over them |
 //!
-//! Samples with the same stack and labels are one. [`read`](reader::read) reads such files, and
+//! Samples with the same stack and labels are one. [`read`] reads such files, and
 //! those of other profilers.
 //!
 //! Format: <https://github.com/google/pprof/blob/main/proto/profile.proto>.
