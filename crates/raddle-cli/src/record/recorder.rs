@@ -88,6 +88,8 @@ pub(super) struct Recorder {
     named: Instant,
     naming: Duration,
     pub remarks: Vec<String>,
+    /// The process has a Java virtual machine.
+    pub has_java: bool,
 }
 
 /// A thread that held a lock when a waiter's stack was read.
@@ -165,6 +167,7 @@ impl Recorder {
             named: now,
             naming: Duration::ZERO,
             remarks: Vec::new(),
+            has_java: false,
         })
     }
 
@@ -204,6 +207,7 @@ impl Recorder {
         })?;
         let ended = self.follow(&target, &mut reader, mappings, ends)?;
         let (stacks, managed) = reader.into_parts();
+        self.has_java |= modules.modules.iter().any(|it| it.name() == "libjvm.so");
         self.epoch += 1;
         self.unnamed_epochs.push(UnnamedEpoch {
             memory,
