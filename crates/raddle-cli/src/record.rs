@@ -67,7 +67,8 @@ fn run_program(
                 say(&format!("{error:#}"));
             }
         }
-        Err(failure) => say(&failure.to_string()),
+        Err(failure) if !program.was_not_executed() => say(&failure.to_string()),
+        Err(_) => {} // that has been said
     }
     for (signal, came) in passed_on {
         if came.load(Ordering::Relaxed) {

@@ -424,7 +424,7 @@ impl History {
         let ns = at_ns.saturating_sub(live.since_ns);
         let thread = &mut self.threads[live.position as usize];
         match live.activity {
-            Activity::Running => thread.running_ns += ns,
+            Activity::Running | Activity::WithoutCpu => thread.running_ns += ns,
             Activity::Runnable => {
                 thread.runnable_ns += ns;
                 thread.longest_runnable_ns = thread.longest_runnable_ns.max(ns);

@@ -23,6 +23,8 @@ use raddle_inspect::WaitKind;
 pub enum Activity {
     /// It executed on a carrier.
     Running,
+    /// It was on a carrier that had no CPU, or was in the kernel without being seen there.
+    WithoutCpu,
     /// It was runnable, and no carrier ran it.
     Runnable,
     /// It waited in the kernel, and its carrier with it.
@@ -32,10 +34,11 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// Returns the word for it: `running`, `runnable`, `in kernel`, or the kind of the wait.
+    /// Returns the word for it: `running`, `without a CPU`, `runnable`, `in kernel`, or the kind of the wait.
     pub fn word(self) -> String {
         match self {
             Activity::Running => "running".into(),
+            Activity::WithoutCpu => "without a CPU".into(),
             Activity::Runnable => "runnable".into(),
             Activity::InKernel => "in kernel".into(),
             Activity::Waiting(kind) => kind.word().into(),

@@ -107,7 +107,11 @@ pub fn samples(
         let cpu = of_cpu(doing);
         if cpu < 1.0 {
             let note = notes.number(interner, off_cpu(made.is_with_kernel));
-            samples.push(sample(doing, note, at_ns, total, 1.0, 1.0 - cpu));
+            let note = sample(doing, note, at_ns, total, 1.0, 1.0 - cpu);
+            samples.push(Sample {
+                activity: Activity::WithoutCpu,
+                ..note
+            });
         }
         if sums.contains_key(doing) || total.ns == 0 {
             continue;

@@ -66,6 +66,13 @@ impl Program {
         matches!(self.0.borrow_mut().try_wait(), Ok(Some(_)) | Err(_))
     }
 
+    /// Returns true if the program was not found, or could not be executed.
+    pub(super) fn was_not_executed(&self) -> bool {
+        let status = self.0.borrow_mut().try_wait();
+        let code = status.ok().flatten().and_then(|status| status.code());
+        matches!(code, Some(126 | 127))
+    }
+
     /// Passes a signal on.
     pub(super) fn signal(&self, signal: i32) {
         if self.has_ended() {

@@ -497,7 +497,7 @@ fn is_still(captured: &Captured, unread: &Unread) -> bool {
         }
         Activity::Runnable => record.state == ThreadState::RUNNABLE,
         Activity::InKernel => matches!(captured.kind, Kind::InKernel(_) | Kind::LentToChild),
-        Activity::Running => false,
+        Activity::Running | Activity::WithoutCpu => false,
     }
 }
 

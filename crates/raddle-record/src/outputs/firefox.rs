@@ -85,6 +85,8 @@ impl Categories {
     fn get(&self, activity: Activity) -> CategoryHandle {
         match activity {
             Activity::Running => self.running,
+            // The thread could run, and had no CPU.
+            Activity::WithoutCpu => self.runnable,
             Activity::Runnable => self.runnable,
             Activity::InKernel => self.in_kernel,
             Activity::Waiting(_) => self.waiting,

@@ -151,6 +151,8 @@ impl<'a> ObjectNames<'a> {
     pub(super) fn pause(&self, sample: &Sample) -> Option<String> {
         match sample.activity {
             Activity::Running => None,
+            // The stack says it.
+            Activity::WithoutCpu => None,
             Activity::Runnable | Activity::InKernel => Some(sample.activity.word()),
             Activity::Waiting(kind) => Some(match self.object(kind, sample.object) {
                 Some(object) => format!("waiting: {} {object}", kind.word()),

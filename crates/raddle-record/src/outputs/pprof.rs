@@ -64,6 +64,7 @@ fn code(activity: Activity) -> (u32, u32) {
         Activity::Runnable => (1, 0),
         Activity::InKernel => (2, 0),
         Activity::Waiting(kind) => (3, kind.0),
+        Activity::WithoutCpu => (4, 0),
     }
 }
 

@@ -12,7 +12,7 @@ use raddle_inspect::WaitKind;
 
 use super::columns::{Rows, WIDTH, count, cut, percent, time};
 use super::names::{self, ObjectNames};
-use crate::profile::{Profile, Thread, Wait};
+use crate::profile::{Activity, Profile, Thread, Wait};
 
 /// The lines of each table.
 const ROWS: usize = 10;
@@ -94,12 +94,16 @@ fn states(profile: &Profile, out: &mut String) {
     let in_kernel = sum(threads, |it| it.in_kernel_ns);
     let waiting = sum(threads, |it| it.waiting_ns);
     let whole = running + runnable + in_kernel + waiting;
+    let without_cpu = profile.samples.iter();
+    let without_cpu = without_cpu.filter(|it| it.activity == Activity::WithoutCpu);
+    let without_cpu: u128 = without_cpu.map(|it| u128::from(it.weight_ns)).sum();
     if whole == 0 {
         return;
     }
     let mut rows = Rows::new(&["time", "share", "all threads together"]);
     for (part, what) in [
-        (running, "running"),
+        (running.saturating_sub(without_cpu), "running"),
+        (without_cpu, "on carriers without a CPU"),
         (runnable, "runnable, without a carrier"),
         (in_kernel, "in the kernel, with their carriers"),
         (waiting, "waiting"),
@@ -128,7 +132,7 @@ fn kinds(waits: &[Wait]) -> Vec<(WaitKind, u128)> {
         .collect()
 }
 
-/// The threads that used the CPU most.
+/// The threads that were on carriers for the longest time.
 fn threads(profile: &Profile, out: &mut String) {
     let mut sorted: Vec<&Thread> = profile.threads.iter().collect();
     sorted.sort_by_key(|it| {
@@ -155,7 +159,12 @@ fn threads(profile: &Profile, out: &mut String) {
             format!("{} #{}", names::thread(thread), thread.tid),
         ]);
     }
-    section("threads, the most CPU time first", &rows, sorted.len(), out);
+    section(
+        "threads, the longest on carriers first",
+        &rows,
+        sorted.len(),
+        out,
+    );
 }
 
 /// The objects that threads waited for longest.

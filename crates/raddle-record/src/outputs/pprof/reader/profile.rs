@@ -198,7 +198,7 @@ fn add_threads(profile: &mut Profile) {
             continue;
         };
         let time = match sample.activity {
-            Activity::Running => &mut thread.running_ns,
+            Activity::Running | Activity::WithoutCpu => &mut thread.running_ns,
             Activity::Runnable => &mut thread.runnable_ns,
             Activity::InKernel => &mut thread.in_kernel_ns,
             Activity::Waiting(_) => &mut thread.waiting_ns,
@@ -265,7 +265,12 @@ impl<'a> Labels<'a> {
         if !is_own {
             return None;
         }
-        let simple = [Activity::Running, Activity::Runnable, Activity::InKernel];
+        let simple = [
+            Activity::Running,
+            Activity::WithoutCpu,
+            Activity::Runnable,
+            Activity::InKernel,
+        ];
         let simple = simple.into_iter().find(|it| it.word() == self.activity);
         let kinds = || WaitKind::ALL.iter().find(|it| it.word() == self.activity);
         Some(simple.unwrap_or_else(|| {
