@@ -20,8 +20,8 @@ import struct
 import gdb
 from gdb.unwinder import Unwinder, register_unwinder
 
-VERSION = 5
-MAGIC = b"RADDLE\0\5"
+VERSION = 6
+MAGIC = b"RADDLE\0\6"
 WORDS = (
     "chunks chunk_count slots_per_chunk slot_bytes used main carrier_id carrier_kernel_tid "
     "ready_flags save_area_bytes started carriers carrier_count thread_fs "
