@@ -262,8 +262,8 @@ impl History {
         }
     }
 
-    /// Counts how long the waker has had what it wakes another thread from: since the end of its own
-    /// wait for it; without one, since the other began to wait, or the last release.
+    /// Counts how long the waker has had what it wakes another thread from: since the end of its
+    /// own wait for it; without one, since the other began to wait, or the last release.
     fn release(&mut self, event: &Event, at_ns: u64) {
         let Some(object) = word_of(event.wait, event.arg) else {
             return;

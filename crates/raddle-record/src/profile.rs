@@ -34,7 +34,8 @@ pub enum Activity {
 }
 
 impl Activity {
-    /// Returns the word for it: `running`, `without a CPU`, `runnable`, `in kernel`, or the kind of the wait.
+    /// Returns the word for it: `running`, `without a CPU`, `runnable`, `in kernel`, or the kind of
+    /// the wait.
     pub fn word(self) -> String {
         match self {
             Activity::Running => "running".into(),
