@@ -71,6 +71,16 @@ pub struct Total {
     pub first_ns: u64,
 }
 
+/// How long threads had an object while others waited for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hold {
+    pub ns: u64,
+    pub count: u64,
+    pub longest_ns: u64,
+    /// When it was released last, by CLOCK_BOOTTIME.
+    released_ns: u64,
+}
+
 /// A stack of a reader: the epoch in which the reader began, and the number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StackNumber {
@@ -115,9 +125,8 @@ pub struct History {
     threads: Vec<Thread>,
     totals: FxHashMap<Doing, Total>,
     wakers: FxHashMap<(WaitKind, u64), FxHashMap<Position, u64>>,
-    /// How long threads had what others waited for, until they woke another one from it. The times
-    /// of `first_ns` are those of the last releases.
-    holds: FxHashMap<(WaitKind, u64), Total>,
+    /// How long threads had what others waited for, until they woke another one from it.
+    holds: FxHashMap<(WaitKind, u64), Hold>,
     /// What threads have waited for, and what of it is new since the last call.
     objects: FxHashSet<(WaitKind, u64)>,
     new_objects: Vec<(WaitKind, u64)>,
@@ -134,7 +143,7 @@ pub struct Told {
     pub threads: Vec<Thread>,
     pub totals: FxHashMap<Doing, Total>,
     pub wakers: FxHashMap<(WaitKind, u64), FxHashMap<Position, u64>>,
-    pub holds: FxHashMap<(WaitKind, u64), Total>,
+    pub holds: FxHashMap<(WaitKind, u64), Hold>,
     pub spans: Vec<Span>,
     pub dropped_spans: u64,
 }
@@ -282,13 +291,12 @@ impl History {
         };
         let hold = self.holds.entry(object).or_default();
         if let Some(since_ns) = since_ns {
-            // `first_ns` is the last release here.
-            let ns = at_ns.saturating_sub(since_ns.max(hold.first_ns));
+            let ns = at_ns.saturating_sub(since_ns.max(hold.released_ns));
             hold.ns += ns;
             hold.count += 1;
             hold.longest_ns = hold.longest_ns.max(ns);
         }
-        hold.first_ns = at_ns;
+        hold.released_ns = at_ns;
     }
 
     fn wake(&mut self, event: &Event, at_ns: u64) {
