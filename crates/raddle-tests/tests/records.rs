@@ -125,6 +125,19 @@ fn said(stdout: &str) -> Result<BTreeMap<String, f64>> {
         .collect()
 }
 
+/// What was printed (on stderr, then on stdout), what the program has measured, and what was recorded of it.
+type Recorded = (String, BTreeMap<String, f64>, Vec<(Vec<String>, u64)>);
+
+/// Records `shares.c` for four seconds.
+fn record_shares(mut command: Command, file: &Path) -> Result<Recorded> {
+    command.args(command_line("shares.c")?).arg("4");
+    let output = run(command)?;
+    ensure!(output.status.success(), "{output:?}");
+    let stdout = String::from_utf8(output.stdout)?;
+    let (said, stacks) = (said(&stdout)?, read(file)?);
+    Ok((String::from_utf8(output.stderr)? + &stdout, said, stacks))
+}
+
 #[test]
 fn shares_are_those_that_the_program_has_measured() {
     let name = "records::shares_are_those_that_the_program_has_measured";
@@ -132,12 +145,8 @@ fn shares_are_those_that_the_program_has_measured() {
         let folder = RunFolder::new(&format!("shares-{mode_name}"))?;
         let file = folder.path().join("a.folded");
         let path = file.to_str().context("a path")?;
-        let mut command = record(mode, &["-F", "999", "-o", path, "--"])?;
-        command.args(command_line("shares.c")?).arg("4");
-        let output = run(command)?;
-        ensure!(output.status.success(), "{output:?}");
-        let stdout = String::from_utf8(output.stdout)?;
-        let (said, stacks) = (said(&stdout)?, read(&file)?);
+        let command = record(mode, &["-F", "999", "-o", path, "--"])?;
+        let (printed, said, stacks) = record_shares(command, &file)?;
         // Some thousand samples; on a busy machine some hundred, which are off by more by chance.
         compare(&said, &times(&stacks, &COMPUTING), &COMPUTING, 5.0)?;
         compare(&said, &times(&stacks, &WAITING), &WAITING, 5.0)?;
@@ -150,8 +159,8 @@ fn shares_are_those_that_the_program_has_measured() {
                 "{lock}: {found} s of {said}"
             );
         }
-        ensure!(stdout.contains("mutex lock_three"), "{stdout}");
-        ensure!(stdout.contains("computes"), "{stdout}");
+        ensure!(printed.contains("mutex lock_three"), "{printed}");
+        ensure!(printed.contains("computes"), "{printed}");
         Ok(())
     });
 }
@@ -175,12 +184,8 @@ fn where_perf_events_are_refused_the_runtime_itself_samples() {
         let folder = RunFolder::new(&format!("own-samples-{mode_name}"))?;
         let file = folder.path().join("a.folded");
         let path = file.to_str().context("a path")?;
-        let mut command = record_without_events(mode, &["-F", "999", "-o", path, "--"])?;
-        command.args(command_line("shares.c")?).arg("4");
-        let output = run(command)?;
-        ensure!(output.status.success(), "{output:?}");
-        let stdout = String::from_utf8(output.stdout)?;
-        let (said, stacks) = (said(&stdout)?, read(&file)?);
+        let command = record_without_events(mode, &["-F", "999", "-o", path, "--"])?;
+        let (printed, said, stacks) = record_shares(command, &file)?;
         compare(&said, &times(&stacks, &COMPUTING), &COMPUTING, 4.0)?;
         compare(&said, &times(&stacks, &WAITING), &WAITING, 2.0)?;
         // The frames go on to where the thread began.
@@ -192,8 +197,7 @@ fn where_perf_events_are_refused_the_runtime_itself_samples() {
             (whole + us * u64::from(is_whole(frames)), all + us)
         });
         ensure!(whole * 100 >= all * 98, "{whole} of {all} us have an end");
-        let said = String::from_utf8(output.stderr)? + &stdout;
-        ensure!(said.contains("by the runtime itself"), "{said}");
+        ensure!(printed.contains("by the runtime itself"), "{printed}");
         Ok(())
     });
 }
