@@ -125,7 +125,8 @@ fn said(stdout: &str) -> Result<BTreeMap<String, f64>> {
         .collect()
 }
 
-/// What was printed (on stderr, then on stdout), what the program has measured, and what was recorded of it.
+/// What was printed (on stderr, then on stdout), what the program has measured, and what was
+/// recorded of it.
 type Recorded = (String, BTreeMap<String, f64>, Vec<(Vec<String>, u64)>);
 
 /// Records `shares.c` for four seconds.
