@@ -4,6 +4,7 @@
 use std::io::BufWriter;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Result;
 use raddle_inspect::{Event, Layout};
@@ -42,7 +43,7 @@ pub(super) fn show(arguments: &TraceArguments, path: &Path) -> Result<ExitCode> 
     let Some(&(_, last)) = events.last() else {
         return Err(nothing_recorded(past.pid).into());
     };
-    let clock = Clock::of_the_past(words, Moment::now()).ok_or_else(|| {
+    let clock = clock_of_the_past(words).ok_or_else(|| {
         Failure::input(
             format!("{shown} doesn't say the time of its events"),
             "use the machine on which the process ran",
@@ -74,6 +75,14 @@ pub(super) fn show(arguments: &TraceArguments, path: &Path) -> Result<ExitCode> 
         return Ok(ExitCode::from(1));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The process may have ended a moment ago: then a second moment is waited for.
+fn clock_of_the_past(words: [u64; 4]) -> Option<Clock> {
+    Clock::of_the_past(words, Moment::now()).or_else(|| {
+        std::thread::sleep(Duration::from_nanos(Clock::LEAST_NS));
+        Clock::of_the_past(words, Moment::now())
+    })
 }
 
 fn open(path: &Path) -> Result<Past, Failure> {
