@@ -9,6 +9,7 @@
 //! | *ahead* | the account of a task is past the fair clock by more than [`LEAD_NS`]: the task has
 //! used more than its share |
 //! | *due* | the task is not ahead |
+//! | [`JointAccount`] | an account that several tasks have together |
 //! | [`AheadQueue`] | runnable tasks that are ahead, by their accounts |
 //! | [`Chooser`] | which task a timed carrier runs next |
 //! | *timed* | a carrier that reads the clock at each switch and charges accounts |
@@ -74,11 +75,13 @@ mod account;
 mod ahead;
 mod choice;
 mod clock;
+mod joint;
 
 pub use account::Account;
 pub use ahead::AheadQueue;
 pub use choice::{Chooser, Sources};
 pub use clock::{FairClock, Load};
+pub use joint::JointAccount;
 
 /// A turn of this length makes its carrier timed.
 pub const LONG_TURN_NS: u64 = 50_000;

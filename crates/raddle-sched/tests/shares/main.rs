@@ -116,6 +116,27 @@ fn a_woken_task_interrupts_its_waker_that_computes() {
     });
 }
 
+/// The dispatcher gives way to each task that it wakes, and uses less than its share. It wakes the
+/// next one as soon as that one waits again.
+#[test]
+fn tasks_have_their_turns_beside_one_that_dispatches_work() {
+    each_seed_and_count(|seed, carriers| {
+        let mut world = World::new(seed, carriers);
+        for _ in 0..carriers {
+            world.add_dispatcher(3 * US, 16, 10 * US);
+        }
+        for _ in 0..2 * carriers {
+            world.add(Behaviour::RunAndSleep {
+                run: (20 * US, 40 * US),
+                sleep: (20 * US, 40 * US),
+            });
+        }
+        world.wakes_anywhere = true;
+        world.play(500 * MS);
+        check_waits(&world);
+    });
+}
+
 #[test]
 fn no_task_starves_whatever_the_others_do() {
     each_seed_and_count(|seed, carriers| {

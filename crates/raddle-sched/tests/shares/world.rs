@@ -35,6 +35,8 @@ pub(crate) enum Behaviour {
     Waker(u64),
     /// Runs for a time, and waits to be woken.
     Woken(u64),
+    /// Runs for a time, wakes one of so many tasks after it in turn, and runs on.
+    Dispatch(u64, usize),
     /// Runs for a time and yields.
     Yield(u64),
 }
@@ -43,6 +45,8 @@ struct Green {
     behaviour: Behaviour,
     account: Account,
     ran_ns: u64,
+    /// Which task it wakes next, counted from its own place.
+    next: usize,
     /// The rest of the current piece of work.
     left_ns: u64,
     runnable_since_ns: Option<u64>,
@@ -191,6 +195,7 @@ impl World {
             behaviour,
             account: Account::new(),
             ran_ns: 0,
+            next: 0,
             left_ns: 0,
             runnable_since_ns: None,
             was_woken: false,
@@ -215,16 +220,25 @@ impl World {
         self.add(Behaviour::Woken(run_ns));
     }
 
+    pub(crate) fn add_dispatcher(&mut self, every_ns: u64, workers: usize, run_ns: u64) {
+        self.add(Behaviour::Dispatch(every_ns, workers));
+        (0..workers).for_each(|_| drop(self.add(Behaviour::Woken(run_ns))));
+    }
+
     pub(crate) fn add_random_mix(&mut self) {
         for _ in 0..self.between((1, 3 * self.carriers.len() as u64 + 8)) {
             let long_ns = [5 * US, 50 * US, 500 * US, 5 * MS][self.random() as usize % 4];
             let run = (1000, long_ns);
             let run_ns = self.between(run);
-            match self.random() % 7 {
+            match self.random() % 8 {
                 0 => drop(self.add(Behaviour::Compute)),
                 1 => self.add_pair(run_ns),
                 2 => self.add_waker(long_ns, run_ns),
                 3 => drop(self.add(Behaviour::Yield(run_ns))),
+                5 => {
+                    let workers = self.between((1, 20)) as usize;
+                    self.add_dispatcher(run_ns.div_ceil(10), workers, run_ns);
+                }
                 4 => drop(self.add(Behaviour::RunAndSleep {
                     run,
                     sleep: (100, 5 * US),
@@ -342,7 +356,8 @@ impl World {
             green.ran_ns += turn_ns;
             green.left_ns = green.left_ns.saturating_sub(turn_ns);
             let account = &green.account;
-            account.charge(self.now_ns, fair_ns, turn_ns, QUANTUM_NS, Weight::ONE);
+            account.ran(self.now_ns, turn_ns);
+            account.charge(fair_ns, turn_ns, QUANTUM_NS, Weight::ONE);
         }
         let _ = carrier
             .chooser
@@ -411,6 +426,7 @@ impl World {
                 | Behaviour::Second(ns)
                 | Behaviour::Waker(ns)
                 | Behaviour::Woken(ns)
+                | Behaviour::Dispatch(ns, _)
                 | Behaviour::Yield(ns) => ns,
             };
         }
@@ -485,21 +501,29 @@ impl World {
                 self.make_room(own, green);
                 self.queue(own, green, false);
             }
-            Behaviour::Waker(ns) => {
-                let woken = self.wake(own, green + 1);
-                self.greens[green].left_ns = ns + (self.now_ns - self.carriers[own].since_ns);
-                if let Some(woken) = woken {
-                    let turn_ns = self.now_ns - self.carriers[own].since_ns;
-                    let own_ns = self.greens[green].account.recent_ns(self.now_ns) + turn_ns;
-                    let woken_ns = self.greens[woken].account.recent_ns(self.now_ns);
-                    if gives_way(own_ns, woken_ns) {
-                        return self.preempt(own);
-                    }
-                }
-                let turn = self.carriers[own].turn;
-                self.after(ns, Event::Done(own, turn));
+            Behaviour::Waker(ns) => self.woke(own, green, green + 1, ns),
+            Behaviour::Dispatch(ns, workers) => {
+                let next = self.greens[green].next;
+                self.greens[green].next = (next + 1) % workers;
+                self.woke(own, green, green + 1 + next, ns);
             }
         }
+    }
+
+    /// The running task wakes `woken`, and runs on for `ns` or gives way.
+    fn woke(&mut self, own: usize, green: usize, woken: usize, ns: u64) {
+        let woken = self.wake(own, woken);
+        self.greens[green].left_ns = ns + (self.now_ns - self.carriers[own].since_ns);
+        if let Some(woken) = woken {
+            let turn_ns = self.now_ns - self.carriers[own].since_ns;
+            let own_ns = self.greens[green].account.recent_ns(self.now_ns) + turn_ns;
+            let woken_ns = self.greens[woken].account.recent_ns(self.now_ns);
+            if gives_way(own_ns, woken_ns) {
+                return self.preempt(own);
+            }
+        }
+        let turn = self.carriers[own].turn;
+        self.after(ns, Event::Done(own, turn));
     }
 
     fn wake(&mut self, own: usize, green: usize) -> Option<usize> {

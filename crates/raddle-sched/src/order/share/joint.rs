@@ -1,0 +1,78 @@
+//! What several tasks have used together.
+
+use super::{LEAD_NS, Load, MOST_AHEAD_NS};
+use crate::order::policies::Weight;
+use crate::sync::{AtomicU64, Ordering};
+
+/// One account for tasks that all others wait for, such as those that compile for a language
+/// runtime. While others want to run, the tasks have one in [`JointAccount::PART`] of the CPU time
+/// together, however many there are of either kind.
+///
+/// With an account each, `k` such tasks would have `k` times that part: two of them all, and the
+/// others a turn between two of theirs.
+///
+/// Written by all carriers. Relaxed: a value that comes late changes one decision.
+pub struct JointAccount {
+    used_ns: AtomicU64,
+}
+
+impl JointAccount {
+    /// The tasks have one in so many of the CPU time.
+    pub const PART: u64 = 2;
+
+    /// An account that says 0.
+    #[cfg(not(any(raddle_loom, raddle_shuttle)))]
+    pub const fn new() -> Self {
+        Self {
+            used_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// An account that says 0.
+    #[cfg(any(raddle_loom, raddle_shuttle))]
+    pub fn new() -> Self {
+        Self {
+            used_ns: AtomicU64::new(0),
+        }
+    }
+
+    /// Returns the time of the fair clock from which on the tasks are not ahead. One turn of
+    /// [`LEAD_NS`] is allowed, as it is to a task with an account of its own.
+    pub fn due_ns(&self, fair_ns: u64, load: Load) -> u64 {
+        let used_ns = self.used_ns.load(Ordering::Relaxed).max(fair_ns);
+        used_ns.saturating_sub(charged_ns(LEAD_NS, load))
+    }
+
+    /// Returns true if the tasks will have used more than their share after `more_ns` of CPU time.
+    pub fn is_ahead_after(&self, more_ns: u64, fair_ns: u64, load: Load) -> bool {
+        self.due_ns(fair_ns, load) + charged_ns(more_ns, load) > fair_ns
+    }
+
+    /// One of the tasks begins a turn when the fair clock says `fair_ns`.
+    pub fn begin(&self, fair_ns: u64) {
+        self.used_ns.fetch_max(fair_ns, Ordering::Relaxed);
+    }
+
+    /// One of the tasks, of this weight, has run for `ran_ns`. The account is at most `quantum_ns`
+    /// of each carrier ahead then.
+    pub fn charge(&self, fair_ns: u64, ran_ns: u64, quantum_ns: u64, weight: Weight, load: Load) {
+        let charged = |ns| charged_ns(weight.virtual_ns(ns), load);
+        let most_ns = charged(quantum_ns.min(MOST_AHEAD_NS)) * u64::from(load.carriers.max(1));
+        self.used_ns.fetch_add(charged(ran_ns), Ordering::Relaxed);
+        self.used_ns
+            .fetch_min(fair_ns.saturating_add(most_ns), Ordering::Relaxed);
+    }
+}
+
+/// `n` runnable tasks advance the fair clock by a n-th of the CPU time. An account that is charged
+/// for its CPU time times [`JointAccount::PART`] by `n` keeps pace if it gets its part.
+fn charged_ns(ran_ns: u64, load: Load) -> u64 {
+    let runnable = u64::from(load.runnable).max(JointAccount::PART);
+    ran_ns.saturating_mul(JointAccount::PART) / runnable
+}
+
+impl Default for JointAccount {
+    fn default() -> Self {
+        Self::new()
+    }
+}
