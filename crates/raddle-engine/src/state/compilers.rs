@@ -79,7 +79,7 @@ impl Thread {
             let engine = self.engine();
             let load = engine.fair_clock.load();
             let joint = &engine.compilers;
-            joint.charge(fair_ns, ran_ns, quantum_ns, weight, load);
+            joint.charge(fair_ns, ran_ns, weight, load);
         } else {
             self.account.charge(fair_ns, ran_ns, quantum_ns, weight);
         }

@@ -1,15 +1,17 @@
 //! Imaginary carriers and tasks around the real order.
 
-use raddle_sched::policies::Weight;
 use raddle_sched::policy::QUANTUM_NS;
 use raddle_sched::share::{
-    Account, AheadQueue, Chooser, FairClock, GRANULARITY_NS, LEAD_NS, Load, Sources, gives_way,
-    slice_ns,
+    Account, AheadQueue, Chooser, FairClock, GRANULARITY_NS, JointAccount, Load, Sources,
+    gives_way, slice_ns,
 };
 use raddle_sched::{Injector, RunQueue, Task, TaskRef};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ptr::NonNull;
+use std::rc::Rc;
+
+use crate::used::Used;
 
 pub(crate) const US: u64 = 1000;
 pub(crate) const MS: u64 = 1000 * US;
@@ -43,7 +45,7 @@ pub(crate) enum Behaviour {
 
 struct Green {
     behaviour: Behaviour,
-    account: Account,
+    used: Used,
     ran_ns: u64,
     /// Which task it wakes next, counted from its own place.
     next: usize,
@@ -85,6 +87,7 @@ pub(crate) struct World {
     ahead: AheadQueue,
     injector: Injector,
     clock: FairClock,
+    joint: Rc<JointAccount>,
     pub longest_wait_ns: u64,
     pub longest_wake_ns: u64,
     pub wake_ns: u64,
@@ -147,6 +150,7 @@ impl World {
             ahead: AheadQueue::new(),
             injector: Injector::new(),
             clock: FairClock::new(),
+            joint: Rc::new(JointAccount::new()),
             longest_wait_ns: 0,
             longest_wake_ns: 0,
             wake_ns: 0,
@@ -193,7 +197,10 @@ impl World {
         let waits = matches!(behaviour, Behaviour::Second(_) | Behaviour::Woken(_));
         self.greens.push(Green {
             behaviour,
-            account: Account::new(),
+            used: Used {
+                own: Account::new(),
+                joint: None,
+            },
             ran_ns: 0,
             next: 0,
             left_ns: 0,
@@ -210,6 +217,13 @@ impl World {
         green
     }
 
+    /// Adds a task that computes and has the joint account.
+    pub(crate) fn add_joint(&mut self) -> usize {
+        let green = self.add(Behaviour::Compute);
+        self.greens[green].used.joint = Some(Rc::clone(&self.joint));
+        green
+    }
+
     pub(crate) fn add_pair(&mut self, run_ns: u64) {
         self.add(Behaviour::First(run_ns));
         self.add(Behaviour::Second(run_ns));
@@ -222,7 +236,9 @@ impl World {
 
     pub(crate) fn add_dispatcher(&mut self, every_ns: u64, workers: usize, run_ns: u64) {
         self.add(Behaviour::Dispatch(every_ns, workers));
-        (0..workers).for_each(|_| drop(self.add(Behaviour::Woken(run_ns))));
+        (0..workers).for_each(|_| {
+            self.add(Behaviour::Woken(run_ns));
+        });
     }
 
     pub(crate) fn add_random_mix(&mut self) {
@@ -313,11 +329,10 @@ impl World {
     /// Queues a task on a carrier by its account; in the slot if it was woken.
     fn queue(&mut self, own: usize, green: usize, is_woken: bool) {
         self.make_runnable(green);
-        let fair_ns = self.clock.read_ns();
-        let account = &self.greens[green].account;
+        let used = &self.greens[green].used;
         let task = self.task(green);
-        if account.is_ahead(fair_ns) {
-            self.ahead.push(task, account.due_ns(fair_ns));
+        if used.is_ahead_after(0, &self.clock) {
+            self.ahead.push(task, used.due_ns(&self.clock));
         } else {
             let displaced = if is_woken {
                 self.carriers[own].queue.push_lifo(task)
@@ -355,9 +370,7 @@ impl World {
             let green = &mut self.greens[green];
             green.ran_ns += turn_ns;
             green.left_ns = green.left_ns.saturating_sub(turn_ns);
-            let account = &green.account;
-            account.ran(self.now_ns, turn_ns);
-            account.charge(fair_ns, turn_ns, QUANTUM_NS, Weight::ONE);
+            green.used.ran(self.now_ns, turn_ns, &self.clock);
         }
         let _ = carrier
             .chooser
@@ -430,7 +443,7 @@ impl World {
                 | Behaviour::Yield(ns) => ns,
             };
         }
-        self.greens[green].account.begin(self.clock.read_ns());
+        self.greens[green].used.begin(&self.clock);
         let carrier = &mut self.carriers[own];
         carrier.running = Some(green);
         carrier.since_ns = self.now_ns;
@@ -463,14 +476,14 @@ impl World {
         let green = self.leave(own);
         self.carriers[own].chooser.made_room();
         self.make_runnable(green);
-        let due_ns = self.greens[green].account.due_ns(self.clock.read_ns());
+        let due_ns = self.greens[green].used.due_ns(&self.clock);
         self.ahead.push(self.task(green), due_ns);
     }
 
     /// As the engine's: the next task is not one that is ahead if this one is, or has woken it.
     fn make_room(&mut self, own: usize, green: usize) {
         let carrier = &self.carriers[own];
-        let is_ahead = self.greens[green].account.is_ahead(self.clock.read_ns());
+        let is_ahead = self.greens[green].used.is_ahead_after(0, &self.clock);
         if is_ahead || carrier.queue.peek_lifo().is_some() {
             carrier.chooser.made_room();
         }
@@ -516,8 +529,8 @@ impl World {
         self.greens[green].left_ns = ns + (self.now_ns - self.carriers[own].since_ns);
         if let Some(woken) = woken {
             let turn_ns = self.now_ns - self.carriers[own].since_ns;
-            let own_ns = self.greens[green].account.recent_ns(self.now_ns) + turn_ns;
-            let woken_ns = self.greens[woken].account.recent_ns(self.now_ns);
+            let own_ns = self.greens[green].used.own.recent_ns(self.now_ns) + turn_ns;
+            let woken_ns = self.greens[woken].used.own.recent_ns(self.now_ns);
             if gives_way(own_ns, woken_ns) {
                 return self.preempt(own);
             }
@@ -550,10 +563,9 @@ impl World {
             };
             let held_ns = self.now_ns - carrier.since_ns;
             let due_waits = !carrier.queue.is_empty() || !self.injector.is_empty();
-            let fair_ns = self.clock.read_ns();
-            let used_ns = self.greens[green].account.used_ns(fair_ns) + held_ns;
-            let is_ahead = used_ns > fair_ns + LEAD_NS;
-            let recent_ns = |green: usize| self.greens[green].account.recent_ns(self.now_ns);
+            let used = &self.greens[green].used;
+            let is_ahead = used.is_ahead_after(held_ns, &self.clock);
+            let recent_ns = |green: usize| self.greens[green].used.own.recent_ns(self.now_ns);
             let woken = carrier.queue.peek_lifo().map(|task| self.green(task));
             let slice_ns = match woken {
                 Some(woken) if gives_way(recent_ns(green) + held_ns, recent_ns(woken)) => {

@@ -53,12 +53,13 @@ impl JointAccount {
         self.used_ns.fetch_max(fair_ns, Ordering::Relaxed);
     }
 
-    /// One of the tasks, of this weight, has run for `ran_ns`. The account is at most `quantum_ns`
-    /// of each carrier ahead then.
-    pub fn charge(&self, fair_ns: u64, ran_ns: u64, quantum_ns: u64, weight: Weight, load: Load) {
-        let charged = |ns| charged_ns(weight.virtual_ns(ns), load);
-        let most_ns = charged(quantum_ns.min(MOST_AHEAD_NS)) * u64::from(load.carriers.max(1));
-        self.used_ns.fetch_add(charged(ran_ns), Ordering::Relaxed);
+    /// One of the tasks, of this weight, has run for `ran_ns`. The account is at most
+    /// [`MOST_AHEAD_NS`] of CPU time for each carrier ahead then. That is more than a quantum:
+    /// tasks that were queued before it ran become due by what the account said then.
+    pub fn charge(&self, fair_ns: u64, ran_ns: u64, weight: Weight, load: Load) {
+        let most_ns = charged_ns(MOST_AHEAD_NS, load) * u64::from(load.carriers.max(1));
+        let charged_ns = charged_ns(weight.virtual_ns(ran_ns), load);
+        self.used_ns.fetch_add(charged_ns, Ordering::Relaxed);
         self.used_ns
             .fetch_min(fair_ns.saturating_add(most_ns), Ordering::Relaxed);
     }
