@@ -18,9 +18,7 @@ use crate::state::thread::Thread;
 use crate::state::{clock, delays};
 use core::sync::atomic::Ordering;
 use raddle_sched::TaskRef;
-use raddle_sched::share::{
-    self, COUNT_NS, GRANULARITY_NS, LONG_TURN_NS, Load, Sources, gives_way,
-};
+use raddle_sched::share::{self, COUNT_NS, GRANULARITY_NS, LONG_TURN_NS, Load, Sources, gives_way};
 
 /// A turn of this length is worth a system call, which tells how much of it the carrier had a CPU.
 const MEASURED_NS: u64 = 250_000;

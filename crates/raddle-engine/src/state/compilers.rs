@@ -6,8 +6,8 @@
 //! server's threads wait for them and leave the CPUs to compilers. Carriers are few kernel threads,
 //! and take that time from the clients.
 //!
-//! So compiler threads, which are known by name, have half of the CPU time together while others
-//! want to run ([`JointAccount`](raddle_sched::share::JointAccount)). That holds in the default
+//! So compiler threads, which are known by name, have two thirds of the CPU time together while
+//! others want to run ([`JointAccount`](raddle_sched::share::JointAccount)). That holds in the default
 //! order only, on timed carriers.
 
 use crate::state::thread::Thread;

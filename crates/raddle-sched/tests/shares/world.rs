@@ -253,7 +253,7 @@ impl World {
                 3 => drop(self.add(Behaviour::Yield(run_ns))),
                 5 => {
                     let workers = self.between((1, 20)) as usize;
-                    self.add_dispatcher(run_ns.div_ceil(10), workers, run_ns);
+                    self.add_dispatcher(run_ns.div_ceil(3), workers, run_ns);
                 }
                 4 => drop(self.add(Behaviour::RunAndSleep {
                     run,

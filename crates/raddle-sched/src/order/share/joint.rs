@@ -5,8 +5,8 @@ use crate::order::policies::Weight;
 use crate::sync::{AtomicU64, Ordering};
 
 /// One account for tasks that all others wait for, such as those that compile for a language
-/// runtime. While others want to run, the tasks have one in [`JointAccount::PART`] of the CPU time
-/// together, however many there are of either kind.
+/// runtime. While others want to run, the tasks have two thirds of the CPU time together, however
+/// many there are of either kind.
 ///
 /// With an account each, `k` such tasks would have `k` times that part: two of them all, and the
 /// others a turn between two of theirs.
@@ -17,9 +17,6 @@ pub struct JointAccount {
 }
 
 impl JointAccount {
-    /// The tasks have one in so many of the CPU time.
-    pub const PART: u64 = 2;
-
     /// An account that says 0.
     #[cfg(not(any(raddle_loom, raddle_shuttle)))]
     pub const fn new() -> Self {
@@ -65,11 +62,11 @@ impl JointAccount {
     }
 }
 
-/// `n` runnable tasks advance the fair clock by a n-th of the CPU time. An account that is charged
-/// for its CPU time times [`JointAccount::PART`] by `n` keeps pace if it gets its part.
+/// What is charged for `ran_ns`. `n` runnable tasks advance the fair clock by a n-th of the CPU
+/// time. An account that is charged for 3 / 2n of its CPU time keeps pace with two thirds of all.
 fn charged_ns(ran_ns: u64, load: Load) -> u64 {
-    let runnable = u64::from(load.runnable).max(JointAccount::PART);
-    ran_ns.saturating_mul(JointAccount::PART) / runnable
+    let runnable = u64::from(load.runnable).max(2);
+    ran_ns.saturating_mul(3) / (2 * runnable)
 }
 
 impl Default for JointAccount {
