@@ -115,7 +115,7 @@ impl Clock {
     pub fn boot_ns(&self, stamp: u64) -> u64 {
         let since = stamp.wrapping_sub(self.from.stamp);
         if since < EXACT_TICKS && self.rate != 0 {
-            let since_ns = (u128::from(since) * self.rate >> 64) as u64;
+            let since_ns = ((u128::from(since) * self.rate) >> 64) as u64;
             return self.from.boot_ns.saturating_add(since_ns);
         }
         self.boot_ns_by_division(stamp)

@@ -113,10 +113,10 @@ impl Live {
     #[inline]
     pub(super) fn find_wait(&self, kind: WaitKind, object: u64) -> Option<usize> {
         let is_it = |it: &Waited| it.kind == kind && it.object == object;
-        match is_it(&self.waits[self.wait]) {
-            true => Some(self.wait),
-            false => self.waits.iter().position(is_it),
+        if is_it(&self.waits[self.wait]) {
+            return Some(self.wait);
         }
+        self.waits.iter().position(is_it)
     }
 
     /// Counts a wake-up from a wait, by the thread at a position.

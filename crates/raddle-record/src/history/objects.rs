@@ -140,10 +140,6 @@ impl Objects {
     }
 
     /// Returns the wakers and the holds of all objects that have some.
-    #[expect(
-        clippy::type_complexity,
-        reason = "two of the tables that a history comes to"
-    )]
     pub(super) fn finish(
         self,
     ) -> (
