@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     let ends = ends_by_signal()?;
     match arguments.pid {
         Some(pid) => {
-            let recorder = Recorder::start(pid, arguments.frequency)?;
+            let recorder = Recorder::start(pid, arguments.frequency, true)?;
             finish(arguments, recorder, files, &ends, &|| false)?;
             Ok(ExitCode::SUCCESS)
         }

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::{JoinHandle, spawn};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use raddle_inspect::{Event, Layout, Request, RequestKind, ThreadRecord};
@@ -29,6 +29,12 @@ const EVENTS: u64 = 1 << 19;
 /// After how long it is asked again.
 const RENEW: Duration = Duration::from_secs(1);
 
+/// Which part of a ring is to be filled between two readings, and from which on it is read at once.
+const FILLS: f64 = 0.25;
+const FULL: f64 = 0.5;
+/// A pause is at most so many times the one before.
+const LONGER: f64 = 1e3;
+
 /// How often the rings are read at the end, while the process writes to them.
 const ROUNDS_MAX: usize = 1 << 10;
 
@@ -42,6 +48,9 @@ pub(crate) struct Recording {
     rings: Rings,
     order: Order,
     clock: Clock,
+    /// When the rings were read last, and how long after the time before.
+    polled: Instant,
+    filled: Duration,
     /// All events up to this time of CLOCK_BOOTTIME were told.
     told_ns: u64,
     /// Asks for more events, if they are asked for and not only read.
@@ -125,6 +134,8 @@ impl Recording {
             rings,
             order: Order::default(),
             clock: Clock::between(first, Moment::now()),
+            polled: Instant::now(),
+            filled: Duration::ZERO,
             told_ns: first.boot_ns,
             asker: (request.kind == RequestKind::RECORD).then(|| Asker::start(pid, layout)),
             connection,
@@ -156,6 +167,9 @@ impl Recording {
         each: &mut impl FnMut(&Timed, &dyn Memory),
     ) -> (bool, bool) {
         let now = Moment::now();
+        let polled = Instant::now();
+        self.filled = polled.duration_since(self.polled);
+        self.polled = polled;
         let order = &mut self.order;
         let is_read = self
             .rings
@@ -237,9 +251,14 @@ impl Recording {
         threads(&target).unwrap_or_default()
     }
 
-    /// Returns true if a ring may be full again soon.
-    pub(crate) fn is_behind(&self) -> bool {
-        self.rings.is_behind()
+    /// Returns for how long the rings may be left alone: until one is so full that it must be read,
+    /// if it fills as fast as before the last call of [`Recording::poll`].
+    pub(crate) fn patience(&self) -> Duration {
+        match self.rings.fullness() {
+            _ if self.rings.read_to().is_some() => Duration::ZERO,
+            fullness if fullness >= FULL => Duration::ZERO,
+            fullness => self.filled.mul_f64(FILLS / fullness.max(FILLS / LONGER)),
+        }
     }
 
     /// Returns how many events were lost.

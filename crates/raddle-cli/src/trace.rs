@@ -240,11 +240,7 @@ impl Rounds {
     fn next(&mut self, recording: &Recording) -> bool {
         let left = self.until;
         let left = left.map(|until| until.saturating_duration_since(Instant::now()));
-        let pause = if recording.is_behind() {
-            Duration::ZERO
-        } else {
-            POLL
-        };
+        let pause = recording.patience().min(POLL);
         std::thread::sleep(left.map_or(pause, |left| left.min(pause)));
         left.is_some_and(|left| left.is_zero()) || self.ends.load(Ordering::Relaxed)
     }

@@ -45,7 +45,14 @@ fn timestamp() -> u64 {
 pub struct Clock {
     from: Moment,
     to: Moment,
+    /// Nanoseconds in a tick, times 2^64 and rounded up; 0 if that is no exact way to multiply by.
+    rate: u128,
 }
+
+/// Up to this many ticks [`Clock::rate`] gives what a division does: its error is less than
+/// 2^-64, so less than 2^-32 after so many ticks; and a quotient by fewer than 2^32 ticks that
+/// isn't whole is further than that from the next whole number.
+const EXACT_TICKS: u64 = 1 << 32;
 
 impl Clock {
     /// The shortest time between two moments that gives a rate: the reads are some 50 ns apart.
@@ -53,7 +60,15 @@ impl Clock {
 
     /// A clock by two moments, which are [`Clock::LEAST_NS`] apart or more.
     pub fn between(from: Moment, to: Moment) -> Clock {
-        Clock { from, to }
+        let ticks = to.stamp.saturating_sub(from.stamp).max(1);
+        let passed_ns = to.boot_ns.saturating_sub(from.boot_ns);
+        let is_exact = ticks < EXACT_TICKS && passed_ns < EXACT_TICKS;
+        let rate = (u128::from(passed_ns) << 64).div_ceil(ticks.into());
+        Clock {
+            from,
+            to,
+            rate: if is_exact { rate } else { 0 },
+        }
     }
 
     /// The clock of a process that has ended, by the words at `Layout::event_moments`. If the
@@ -73,7 +88,7 @@ impl Clock {
             let passed_ns = to.boot_ns.checked_sub(from.boot_ns)?;
             // Counters run at 0.1 to 10 GHz.
             let is_rate = passed_ns / 10 <= ticks && ticks <= passed_ns.saturating_mul(10);
-            (passed_ns >= Self::LEAST_NS && is_rate).then_some(Clock { from, to })
+            (passed_ns >= Self::LEAST_NS && is_rate).then(|| Clock::between(from, to))
         };
         fits(to).or_else(|| fits(now))
     }
@@ -96,7 +111,18 @@ impl Clock {
     /// assert_eq!(clock.boot_ns(4_000), 6_000_000);
     /// assert_eq!(clock.boot_ns(0), 4_666_667);
     /// ```
+    #[inline]
     pub fn boot_ns(&self, stamp: u64) -> u64 {
+        let since = stamp.wrapping_sub(self.from.stamp);
+        if since < EXACT_TICKS && self.rate != 0 {
+            let since_ns = ((u128::from(since) * self.rate) >> 64) as u64;
+            return self.from.boot_ns.saturating_add(since_ns);
+        }
+        self.boot_ns_by_division(stamp)
+    }
+
+    #[cold]
+    fn boot_ns_by_division(&self, stamp: u64) -> u64 {
         let ticks = self.to.stamp.saturating_sub(self.from.stamp).max(1);
         let passed_ns = self.to.boot_ns.saturating_sub(self.from.boot_ns);
         let since = i128::from(stamp) - i128::from(self.from.stamp);
@@ -108,6 +134,35 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_product_is_the_quotient() {
+        let from = Moment {
+            stamp: 1 << 50,
+            boot_ns: 7_000_000_000,
+        };
+        for (ticks, passed_ns) in [
+            (15_000_001, 6_000_000),
+            (30_000, 10_000_000),
+            (EXACT_TICKS - 1, 1_700_000_000),
+            (1, EXACT_TICKS - 1),
+            (6_000_000, 6_000_000),
+        ] {
+            let to = Moment {
+                stamp: from.stamp + ticks,
+                boot_ns: from.boot_ns + passed_ns,
+            };
+            let clock = Clock::between(from, to);
+            assert_ne!(clock.rate, 0);
+            let near = |it: u64| [it.saturating_sub(1), it, it + 1];
+            for since in [0, ticks, ticks * 3, ticks / 3, EXACT_TICKS, EXACT_TICKS / 7] {
+                for since in near(since) {
+                    let stamp = from.stamp + since;
+                    assert_eq!(clock.boot_ns(stamp), clock.boot_ns_by_division(stamp));
+                }
+            }
+        }
+    }
 
     #[test]
     fn the_past_needs_two_moments_that_fit() {

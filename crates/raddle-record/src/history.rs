@@ -17,18 +17,21 @@
 //! stacks has [marked](History::mark).
 
 mod live;
+mod objects;
 #[cfg(test)]
 mod tests;
+mod unread;
 
 use std::collections::VecDeque;
-use std::collections::hash_map::Entry;
 
 use raddle_inspect::{Event, EventKind, ThreadRecord, ThreadState, WaitKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::profile::{Activity, Thread};
 use crate::rings::Lane;
-use live::{Before, Live, Mark, carried, object_of, waiting, word_of};
+use live::{Live, OWN, Waited, carried, object_of, waiting, word_of};
+use objects::Objects;
+pub use unread::Unread;
 
 /// The most threads that are told apart; further ones count as one.
 const THREADS_MAX: usize = 1 << 18;
@@ -36,12 +39,8 @@ const THREADS_MAX: usize = 1 << 18;
 const TOTALS_MAX: usize = 1 << 20;
 /// The most spans of which the stacks are kept.
 const SPANS_MAX: usize = 1 << 21;
-/// The most spans that wait for a reader of their stacks.
-const UNREAD_MAX: usize = 1 << 20;
-/// The most objects that are told to the caller, for their names.
-const OBJECTS_MAX: usize = 1 << 16;
-/// The most threads that are kept as wakers of an object.
-const WAKERS_MAX: usize = 1 << 10;
+/// The most carriers that are told apart.
+const LANES_MAX: usize = 1 << 12;
 
 /// A span that was read by a smaller chance stands for no more.
 const LEAST_CHANCE: f64 = 1e-6;
@@ -51,6 +50,9 @@ const TAKEN_MAX: usize = 8;
 
 /// The position of a thread in [`History::threads`].
 pub type Position = u32;
+
+/// Where a thread that lives is kept.
+type Place = u32;
 
 /// What a thread did with a part of its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -78,7 +80,7 @@ pub struct Hold {
     pub count: u64,
     pub longest_ns: u64,
     /// When it was released last, by CLOCK_BOOTTIME.
-    released_ns: u64,
+    pub(crate) released_ns: u64,
 }
 
 /// A stack of a reader: the epoch in which the reader began, and the number there.
@@ -100,16 +102,6 @@ pub struct Span {
     pub stands_for_ns: f64,
 }
 
-/// One span that lasts, of which the stack may be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Unread {
-    pub tid: u32,
-    pub activity: Activity,
-    pub object: u64,
-    /// Which span of the thread it is.
-    serial: u64,
-}
-
 /// See the module.
 pub struct History {
     begin_ns: u64,
@@ -117,23 +109,21 @@ pub struct History {
     interval_ns: u64,
     /// The latest event.
     now_ns: u64,
-    live: FxHashMap<u32, Live>,
+    places: FxHashMap<u32, Place>,
+    live: Vec<Live>,
+    free: Vec<Place>,
     /// Threads with kernel threads of their own, of which there are no events.
     left_out: FxHashSet<u32>,
-    /// The thread on each carrier.
-    lanes: FxHashMap<Lane, u32>,
+    /// The thread on each carrier, and its place if it has one.
+    lanes: Vec<(u32, Place)>,
     threads: Vec<Thread>,
+    /// Without what is kept with threads that live.
     totals: FxHashMap<Doing, Total>,
-    wakers: FxHashMap<(WaitKind, u64), FxHashMap<Position, u64>>,
-    /// How long threads had what others waited for, until they woke another one from it.
-    holds: FxHashMap<(WaitKind, u64), Hold>,
-    /// What threads have waited for, and what of it is new since the last call.
-    objects: FxHashSet<(WaitKind, u64)>,
-    new_objects: Vec<(WaitKind, u64)>,
+    objects: Objects,
     spans: Vec<Span>,
-    /// Spans that began since the reader looked last, and those before.
-    fresh: Vec<Unread>,
-    old: VecDeque<Unread>,
+    /// Threads with spans that began since the reader looked last, and with spans from before.
+    fresh: Vec<Place>,
+    old: VecDeque<Place>,
     /// Spans that had no room.
     pub dropped_spans: u64,
 }
@@ -156,15 +146,14 @@ impl History {
             begin_ns,
             interval_ns,
             now_ns: begin_ns,
-            live: FxHashMap::default(),
+            places: FxHashMap::default(),
+            live: Vec::new(),
+            free: Vec::new(),
             left_out: FxHashSet::default(),
-            lanes: FxHashMap::default(),
+            lanes: Vec::new(),
             threads: Vec::new(),
             totals: FxHashMap::default(),
-            wakers: FxHashMap::default(),
-            holds: FxHashMap::default(),
-            objects: FxHashSet::default(),
-            new_objects: Vec::new(),
+            objects: Objects::default(),
             spans: Vec::new(),
             fresh: Vec::new(),
             old: VecDeque::new(),
@@ -175,7 +164,7 @@ impl History {
     /// Takes a thread that was there when recording began; one that an event has told of is left as
     /// it is.
     pub fn was_there(&mut self, record: &ThreadRecord) {
-        if self.live.contains_key(&record.tid) {
+        if self.places.contains_key(&record.tid) {
             return;
         }
         let activity = match record.state {
@@ -184,19 +173,22 @@ impl History {
             _ => Activity::Runnable,
         };
         let object = object_of(activity, record.wait_arg);
-        self.begin(record.tid, activity, object, self.begin_ns);
+        let place = self.find(record.tid);
+        let place = self.begin(record.tid, place, activity, object, self.begin_ns);
         if activity == Activity::Running {
-            let lane = Lane::Carrier(record.carrier);
-            self.lanes.entry(lane).or_insert(record.tid);
+            let lane = self.lane(Lane::Carrier(record.carrier));
+            if lane.0 == 0 {
+                *lane = (record.tid, place.unwrap_or_default());
+            }
         }
     }
 
     /// Leaves out a thread that has a kernel thread of its own: it is in no ring.
     pub fn leave_out(&mut self, tid: u32) {
         if self.left_out.insert(tid)
-            && let Some(live) = self.live.remove(&tid)
+            && let Some(place) = self.find(tid)
         {
-            self.close(&live.before(), self.now_ns);
+            self.retire(place, self.now_ns);
         }
     }
 
@@ -207,8 +199,8 @@ impl History {
 
     /// Notes the name of a thread that lives.
     pub fn name(&mut self, tid: u32, name: &[u8]) {
-        if let Some(live) = self.live.get(&tid)
-            && let Some(thread) = self.threads.get_mut(live.position as usize)
+        if let Some(position) = self.position(tid)
+            && let Some(thread) = self.threads.get_mut(position as usize)
             && thread.name.as_bytes() != name
         {
             thread.name = String::from_utf8_lossy(name).into_owned();
@@ -225,7 +217,7 @@ impl History {
                 self.end(event.thread, at_ns);
                 self.run(lane, event.other, at_ns);
             }
-            EventKind::WAKE => self.wake(event, at_ns),
+            EventKind::WAKE => self.wake(lane, event, at_ns),
             EventKind::CREATE => self.create(event, at_ns),
             EventKind::BLOCK => {
                 self.turn(event.thread, Activity::Running, Activity::InKernel, at_ns)
@@ -237,51 +229,85 @@ impl History {
         }
     }
 
+    /// Returns the place of a thread that lives.
+    #[inline]
+    fn find(&self, tid: u32) -> Option<Place> {
+        self.places.get(&tid).copied()
+    }
+
+    /// As [`History::find`], of a thread that is likely the one on a carrier.
+    #[inline]
+    fn find_on(&mut self, lane: Lane, tid: u32) -> Option<Place> {
+        let (running, place) = *self.lane(lane);
+        let is_it = running == tid
+            && self
+                .live
+                .get(place as usize)
+                .is_some_and(|it| it.tid == tid);
+        if is_it { Some(place) } else { self.find(tid) }
+    }
+
+    /// Returns what is on a carrier.
+    #[inline]
+    fn lane(&mut self, lane: Lane) -> &mut (u32, Place) {
+        let number = lane_number(lane);
+        if number >= self.lanes.len() {
+            self.lanes.resize(number + 1, (0, 0));
+        }
+        &mut self.lanes[number]
+    }
+
     fn switch(&mut self, lane: Lane, event: &Event, at_ns: u64) {
         if event.thread != 0 {
             let mut activity = waiting(event.wait);
-            let live = self.live.get_mut(&event.thread);
+            let place = self.find_on(lane, event.thread);
+            let live = place.and_then(|place| self.live.get_mut(place as usize));
             if live.is_some_and(|live| std::mem::replace(&mut live.is_woken, false)) {
                 activity = Activity::Runnable;
             }
             let object = object_of(activity, event.arg);
-            self.begin(event.thread, activity, object, at_ns);
+            self.begin(event.thread, place, activity, object, at_ns);
         }
         self.run(lane, event.other, at_ns);
     }
 
     /// A carrier comes to a thread; 0 for none.
     fn run(&mut self, lane: Lane, tid: u32, at_ns: u64) {
-        self.lanes.insert(lane, tid);
-        if tid != 0 {
-            if let Some(live) = self.live.get_mut(&tid)
-                && let Some(object) = live.waited_for.take()
-            {
-                live.taken.retain(|(taken, _)| *taken != object);
-                if live.taken.len() == TAKEN_MAX {
-                    live.taken.remove(0);
-                }
-                live.taken.push((object, at_ns));
-            }
-            self.begin(tid, Activity::Running, 0, at_ns);
-            if let Some(live) = self.live.get_mut(&tid) {
-                live.is_woken = false;
-                self.threads[live.position as usize].turns += 1;
-            }
+        if tid == 0 {
+            *self.lane(lane) = (0, 0);
+            return;
         }
+        let place = self.find(tid);
+        let place = self.begin(tid, place, Activity::Running, 0, at_ns);
+        *self.lane(lane) = (tid, place.unwrap_or_default());
+        let Some(live) = place.and_then(|place| self.live.get_mut(place as usize)) else {
+            return;
+        };
+        if let Some(object) = live.waited_for.take() {
+            live.taken.retain(|(taken, _)| *taken != object);
+            if live.taken.len() == TAKEN_MAX {
+                live.taken.remove(0);
+            }
+            live.taken.push((object, at_ns));
+        }
+        live.is_woken = false;
+        live.turns += 1;
     }
 
     /// Counts how long the waker has had what it wakes another thread from: since the end of its
     /// own wait for it; without one, since the other began to wait, or the last release.
-    fn release(&mut self, event: &Event, at_ns: u64) {
+    fn release(&mut self, event: &Event, woken: Option<Place>, waker: Option<Place>, at_ns: u64) {
         let Some(object) = word_of(event.wait, event.arg) else {
             return;
         };
-        let woken = self.live.get(&event.thread);
+        let woken = woken.and_then(|place| self.live.get(place as usize));
+        let number = woken
+            .and_then(|woken| Some(woken.waits[woken.find_wait(object.0, object.1)?].number))
+            .unwrap_or_else(|| self.objects.number(object.0, object.1));
         let waits_since_ns = woken
             .filter(|woken| woken.activity == Activity::Waiting(event.wait))
             .map(|woken| woken.since_ns);
-        let Some(waker) = self.live.get_mut(&event.other) else {
+        let Some(waker) = waker.and_then(|place| self.live.get_mut(place as usize)) else {
             return;
         };
         let taken = waker.taken.iter().position(|(taken, _)| *taken == object);
@@ -289,71 +315,65 @@ impl History {
             Some(at) => Some(waker.taken.swap_remove(at).1),
             None => waits_since_ns,
         };
-        let hold = self.holds.entry(object).or_default();
-        if let Some(since_ns) = since_ns {
-            let ns = at_ns.saturating_sub(since_ns.max(hold.released_ns));
-            hold.ns += ns;
-            hold.count += 1;
-            hold.longest_ns = hold.longest_ns.max(ns);
-        }
-        hold.released_ns = at_ns;
+        self.objects.release(number, since_ns, at_ns);
     }
 
-    fn wake(&mut self, event: &Event, at_ns: u64) {
-        self.release(event, at_ns);
-        let waker = self.live.get(&event.other).map(|waker| waker.position);
-        let Some(live) = self.live.get_mut(&event.thread) else {
-            self.begin(event.thread, Activity::Runnable, 0, at_ns);
+    fn wake(&mut self, lane: Lane, event: &Event, at_ns: u64) {
+        let place = self.find(event.thread);
+        let waker = match event.other {
+            0 => None,
+            waker => self.find_on(lane, waker),
+        };
+        self.release(event, place, waker, at_ns);
+        let waker = waker.map(|place| self.live[place as usize].position);
+        let Some(live) = place.and_then(|place| self.live.get_mut(place as usize)) else {
+            self.begin(event.thread, None, Activity::Runnable, 0, at_ns);
             return;
         };
-        self.threads[live.position as usize].wakes += 1;
+        live.wakes += 1;
         let activity = waiting(event.wait);
-        let object = object_of(activity, event.arg);
+        if let (Activity::Waiting(kind), Some(waker)) = (activity, waker) {
+            let object = object_of(activity, event.arg);
+            live.count_wake(kind, object, waker, &mut self.objects);
+        }
         match live.activity {
-            Activity::Waiting(_) => self.begin(event.thread, Activity::Runnable, 0, at_ns),
+            Activity::Waiting(_) => {
+                self.begin(event.thread, place, Activity::Runnable, 0, at_ns);
+            }
             Activity::Running => live.is_woken = true,
             _ => {}
-        }
-        if let (Activity::Waiting(kind), Some(waker)) = (activity, waker) {
-            let wakers = self.wakers.entry((kind, object)).or_default();
-            if wakers.len() < WAKERS_MAX || wakers.contains_key(&waker) {
-                *wakers.entry(waker).or_default() += 1;
-            }
         }
     }
 
     fn create(&mut self, event: &Event, at_ns: u64) {
         self.left_out.remove(&event.thread);
         self.end(event.thread, at_ns);
-        self.begin(event.thread, Activity::Runnable, 0, at_ns);
-        let position = |tid| self.live.get(tid).map(|live| live.position as usize);
-        let (new, parent) = (position(&event.thread), position(&event.other));
+        self.begin(event.thread, None, Activity::Runnable, 0, at_ns);
         // A new thread has its parent's name, until it gets another.
-        let name = parent.map(|parent| self.threads[parent].name.clone());
+        let (new, parent) = (self.position(event.thread), self.position(event.other));
+        let name = parent.map(|parent| self.threads[parent as usize].name.clone());
         if let (Some(new), false) = (new, self.is_full()) {
-            let thread = &mut self.threads[new];
+            let thread = &mut self.threads[new as usize];
             thread.began_ns = Some(at_ns - self.begin_ns);
             thread.name = name.unwrap_or_default();
         }
     }
 
     fn end(&mut self, tid: u32, at_ns: u64) {
-        let Some(live) = self.live.remove(&tid) else {
+        let Some(place) = self.find(tid) else {
             return;
         };
-        let thread = &mut self.threads[live.position as usize];
-        thread.ended_ns = Some(at_ns - self.begin_ns);
-        self.close(&live.before(), at_ns);
+        let position = self.live[place as usize].position;
+        self.threads[position as usize].ended_ns = Some(at_ns - self.begin_ns);
+        self.retire(place, at_ns);
     }
 
     /// Begins another activity if the thread is in a certain one.
     fn turn(&mut self, tid: u32, from: Activity, to: Activity, at_ns: u64) {
-        if self
-            .live
-            .get(&tid)
-            .is_some_and(|live| live.activity == from)
+        if let Some(place) = self.find(tid)
+            && self.live[place as usize].activity == from
         {
-            self.begin(tid, to, 0, at_ns);
+            self.begin(tid, Some(place), to, 0, at_ns);
         }
     }
 
@@ -361,100 +381,81 @@ impl History {
         self.threads.len() >= THREADS_MAX
     }
 
-    /// Ends what a thread does, and begins something else.
-    fn begin(&mut self, tid: u32, activity: Activity, object: u64, at_ns: u64) {
-        if self.left_out.contains(&tid) {
-            return;
-        }
-        let serial = match self.live.entry(tid) {
-            Entry::Occupied(mut entry) => {
-                let live = entry.get_mut();
-                let mark = carried(live, activity, at_ns, self.interval_ns);
-                let before = live.before();
-                live.activity = activity;
-                live.object = object;
-                live.since_ns = at_ns.max(before.since_ns);
+    /// Ends what a thread does, and begins something else. Returns the thread's place, which was
+    /// `known` before if the thread had one.
+    #[inline]
+    fn begin(
+        &mut self,
+        tid: u32,
+        known: Option<Place>,
+        activity: Activity,
+        object: u64,
+        at_ns: u64,
+    ) -> Option<Place> {
+        let place = match known {
+            Some(place) => {
+                self.close(place, at_ns);
+                let live = &mut self.live[place as usize];
+                live.mark = carried(live, activity, at_ns, self.interval_ns);
+                live.since_ns = at_ns.max(live.since_ns);
                 live.serial += 1;
-                live.mark = mark;
-                if let Activity::Waiting(kind) = activity {
-                    live.waited_for = word_of(kind, object);
-                }
-                let serial = live.serial;
-                self.close(&before, at_ns);
-                serial
+                place
             }
-            Entry::Vacant(entry) => {
-                let position = self.threads.len().min(THREADS_MAX - 1);
-                if position == self.threads.len() {
-                    self.threads.push(Thread {
-                        tid,
-                        ..Thread::default()
-                    });
-                } else {
-                    self.threads[position].name = "[further threads]".into();
-                }
-                entry.insert(Live {
-                    position: position as Position,
-                    activity,
-                    object,
-                    since_ns: at_ns,
-                    serial: 0,
-                    is_woken: false,
-                    mark: None,
-                    waited_for: match activity {
-                        Activity::Waiting(kind) => word_of(kind, object),
-                        _ => None,
-                    },
-                    taken: Vec::new(),
-                });
-                0
-            }
+            None if self.left_out.contains(&tid) => return None,
+            None => self.add(tid, at_ns),
         };
-        if let Activity::Waiting(kind) = activity
-            && object != 0
-            && self.objects.len() < OBJECTS_MAX
-            && self.objects.insert((kind, object))
-        {
-            self.new_objects.push((kind, object));
+        let live = &mut self.live[place as usize];
+        (live.activity, live.object) = (activity, object);
+        let mut before = None;
+        if let Activity::Waiting(kind) = activity {
+            live.waited_for = word_of(kind, object);
+            before = live.begin_wait(kind, object, &mut self.objects);
         }
-        if activity != Activity::Running && self.fresh.len() < UNREAD_MAX {
-            self.fresh.push(Unread {
-                tid,
-                activity,
-                object,
-                serial,
-            });
+        if activity != Activity::Running && !std::mem::replace(&mut live.is_fresh, true) {
+            self.fresh.push(place);
         }
+        if let Some(waited) = before {
+            let position = live.position;
+            self.keep_wait(position, &waited);
+        }
+        Some(place)
     }
 
-    /// Counts a span.
-    fn close(&mut self, live: &Before, at_ns: u64) {
-        let ns = at_ns.saturating_sub(live.since_ns);
-        let thread = &mut self.threads[live.position as usize];
-        match live.activity {
-            Activity::Running | Activity::WithoutCpu => thread.running_ns += ns,
-            Activity::Runnable => {
-                thread.runnable_ns += ns;
-                thread.longest_runnable_ns = thread.longest_runnable_ns.max(ns);
-            }
-            Activity::InKernel => thread.in_kernel_ns += ns,
-            Activity::Waiting(_) => thread.waiting_ns += ns,
+    /// Gives a thread that begins a place.
+    #[cold]
+    fn add(&mut self, tid: u32, at_ns: u64) -> Place {
+        let position = self.threads.len().min(THREADS_MAX - 1);
+        if position == self.threads.len() {
+            self.threads.push(Thread {
+                tid,
+                ..Thread::default()
+            });
+        } else {
+            self.threads[position].name = "[further threads]".into();
         }
-        let mut doing = Doing {
-            thread: live.position,
-            activity: live.activity,
-            object: live.object,
-        };
-        if self.totals.len() >= TOTALS_MAX && !self.totals.contains_key(&doing) {
-            doing.object = 0;
-        }
-        let total = self.totals.entry(doing).or_insert(Total {
-            first_ns: live.since_ns,
-            ..Total::default()
+        let place = self.free.pop().unwrap_or_else(|| {
+            self.live.push(Live::FREE);
+            self.live.len() as Place - 1
         });
-        total.ns += ns;
-        total.count += 1;
-        total.longest_ns = total.longest_ns.max(ns);
+        let live = &mut self.live[place as usize];
+        *live = Live {
+            tid,
+            position: position as Position,
+            since_ns: at_ns,
+            serial: live.serial + 1,
+            is_fresh: live.is_fresh,
+            old: live.old,
+            ..Live::FREE
+        };
+        self.places.insert(tid, place);
+        place
+    }
+
+    /// Counts the span that ends.
+    #[inline]
+    fn close(&mut self, place: Place, at_ns: u64) {
+        let live = &mut self.live[place as usize];
+        let ns = live.count(at_ns);
         let Some(mark) = live.mark else {
             return;
         };
@@ -464,7 +465,11 @@ impl History {
         }
         let least_ns = if mark.is_own { self.interval_ns } else { 0 };
         self.spans.push(Span {
-            doing,
+            doing: Doing {
+                thread: live.position,
+                activity: live.activity,
+                object: live.object,
+            },
             stack: mark.stack,
             from_ns: live.since_ns,
             ns,
@@ -472,77 +477,103 @@ impl History {
         });
     }
 
+    /// Ends what a thread does, and frees its place.
+    fn retire(&mut self, place: Place, at_ns: u64) {
+        self.close(place, at_ns);
+        let live = &mut self.live[place as usize];
+        let position = live.position;
+        self.places.remove(&live.tid);
+        (live.tid, live.mark) = (0, None);
+        let (own, waits) = (live.own, live.waits);
+        let thread = &mut self.threads[position as usize];
+        thread.turns += live.turns;
+        thread.wakes += live.wakes;
+        thread.running_ns += own[0].ns;
+        thread.runnable_ns += own[1].ns;
+        thread.longest_runnable_ns = thread.longest_runnable_ns.max(own[1].longest_ns);
+        thread.in_kernel_ns += own[2].ns;
+        for (activity, total) in OWN.into_iter().zip(own) {
+            self.keep(position, activity, 0, &total);
+        }
+        for waited in waits {
+            self.keep_wait(position, &waited);
+        }
+        self.free.push(place);
+    }
+
+    /// Adds a thread's waits to all that is known of their object.
+    fn keep_wait(&mut self, position: Position, waited: &Waited) {
+        let activity = Activity::Waiting(waited.kind);
+        self.threads[position as usize].waiting_ns += waited.total.ns;
+        self.keep(position, activity, waited.object, &waited.total);
+        if waited.wakes != 0 {
+            self.objects
+                .count_wakes(waited.number, waited.waker, waited.wakes);
+        }
+    }
+
+    fn keep(&mut self, thread: Position, activity: Activity, object: u64, total: &Total) {
+        if total.count == 0 {
+            return;
+        }
+        let mut doing = Doing {
+            thread,
+            activity,
+            object,
+        };
+        if self.totals.len() >= TOTALS_MAX && !self.totals.contains_key(&doing) {
+            doing.object = 0;
+        }
+        self.totals.entry(doing).or_default().merge(total);
+    }
+
     /// Returns the thread on a carrier after the last event.
     pub fn running(&self, carrier: u32) -> Option<(u32, Position)> {
-        let tid = *self.lanes.get(&Lane::Carrier(carrier))?;
-        Some((tid, self.live.get(&tid)?.position))
+        let &(tid, _) = self.lanes.get(lane_number(Lane::Carrier(carrier)))?;
+        Some((tid, self.position(tid)?))
     }
 
     /// Returns what threads have begun to wait for that none had before the last call.
     pub fn new_objects(&mut self) -> Vec<(WaitKind, u64)> {
-        std::mem::take(&mut self.new_objects)
+        self.objects.take_new()
     }
 
     /// Returns the position of a thread that lives.
     pub fn position(&self, tid: u32) -> Option<Position> {
-        self.live.get(&tid).map(|live| live.position)
-    }
-
-    /// Returns the spans that have begun since the last call, and last.
-    pub fn fresh(&mut self) -> Vec<Unread> {
-        let mut fresh = std::mem::take(&mut self.fresh);
-        fresh.retain(|unread| self.lasts(unread));
-        fresh
-    }
-
-    /// Puts a span back that was not read, to be read if there is time.
-    pub fn put_back(&mut self, unread: Unread) {
-        if self.old.len() < UNREAD_MAX {
-            self.old.push_back(unread);
-        }
-    }
-
-    /// Returns the next one of those that were put back and last.
-    pub fn put_back_before(&mut self) -> Option<Unread> {
-        while let Some(unread) = self.old.pop_front() {
-            if self.lasts(&unread) {
-                return Some(unread);
-            }
-        }
-        None
-    }
-
-    fn lasts(&self, unread: &Unread) -> bool {
-        let live = self.live.get(&unread.tid);
-        live.is_some_and(|live| live.serial == unread.serial && live.mark.is_none())
-    }
-
-    /// Notes the stack of a span that lasts.
-    pub fn mark(&mut self, unread: &Unread, stack: StackNumber, chance: f64) {
-        if let Some(live) = self.live.get_mut(&unread.tid)
-            && live.serial == unread.serial
-        {
-            live.mark = Some(Mark {
-                stack,
-                chance,
-                is_own: true,
-            });
-        }
+        Some(self.live[self.find(tid)? as usize].position)
     }
 
     /// Ends all spans at a time.
     pub fn finish(mut self, at_ns: u64) -> Told {
         let at_ns = at_ns.max(self.now_ns);
-        for live in std::mem::take(&mut self.live).into_values() {
-            self.close(&live.before(), at_ns);
+        for place in 0..self.live.len() {
+            if self.live[place].tid != 0 {
+                self.retire(place as Place, at_ns);
+            }
         }
+        if self.totals.len() >= TOTALS_MAX {
+            let totals = &self.totals;
+            let spans = self.spans.iter_mut().map(|span| &mut span.doing);
+            spans
+                .filter(|doing| !totals.contains_key(doing))
+                .for_each(|doing| doing.object = 0);
+        }
+        let (wakers, holds) = self.objects.finish();
         Told {
             threads: self.threads,
             totals: self.totals,
-            wakers: self.wakers,
-            holds: self.holds,
+            wakers,
+            holds,
             spans: self.spans,
             dropped_spans: self.dropped_spans,
         }
+    }
+}
+
+/// Returns a lane's position in [`History::lanes`]; carriers that are too many share one.
+fn lane_number(lane: Lane) -> usize {
+    match lane {
+        Lane::Other => 0,
+        Lane::Carrier(id) => (id as usize).min(LANES_MAX) + 1,
     }
 }

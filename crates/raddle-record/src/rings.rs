@@ -18,6 +18,11 @@ const PIECE: u64 = 1 << 14;
 /// more memory.
 const AT_ONCE: u64 = 1 << 17;
 const SLOT_BYTES: usize = EVENT_WORDS * 8;
+/// The words that tell of a ring.
+const STATE_BYTES: usize = 24;
+
+/// An event as it stands in a ring: [`Event::from_words`] gives it. Its stamp is the first word.
+pub type Words = [u64; EVENT_WORDS];
 
 /// The writer of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -41,16 +46,19 @@ pub enum From {
 pub struct Rings {
     layout: Layout,
     from: From,
-    /// By the ring's address: its lane, and the next event.
-    next: HashMap<u64, (Lane, u64)>,
+    /// By the ring's address: the next event.
+    next: HashMap<u64, u64>,
+    /// The rings that the last call has found.
+    known: Vec<(Lane, u64)>,
     lost: u64,
-    /// The last call found a ring with an eighth of its slots used, or more.
-    is_behind: bool,
+    /// See [`Rings::fullness`].
+    fullness: f64,
     /// See [`Rings::read_to`].
     read_to: Option<u64>,
     /// What the process counted as lost when reading began.
     lost_before: Option<u64>,
     bytes: Vec<u8>,
+    slots: Vec<u8>,
 }
 
 impl Rings {
@@ -60,35 +68,65 @@ impl Rings {
             layout,
             from,
             next: HashMap::new(),
+            known: Vec::new(),
             lost: 0,
-            is_behind: false,
+            fullness: 0.0,
             read_to: None,
             lost_before: None,
             bytes: Vec::new(),
+            slots: Vec::new(),
         }
     }
 
     /// Calls `each` with every event that came since the last call, ring by ring, each in the order
     /// of its writer. Returns false if the process's memory can't be read any more.
-    pub fn poll(&mut self, memory: &dyn Memory, mut each: impl FnMut(Lane, Event)) -> bool {
+    pub fn poll(&mut self, memory: &dyn Memory, mut each: impl FnMut(Lane, Words)) -> bool {
         let Some(count) = memory.half(self.layout.carrier_count) else {
             return false;
         };
-        self.is_behind = false;
-        self.read_to = None;
-        self.read(memory, Lane::Other, self.layout.common_events, &mut each);
-        for index in 0..count.min(CARRIERS_MAX) {
-            let at = self.layout.carriers.wrapping_add(u64::from(index) * 8);
-            let Some(carrier) = memory.word(at).filter(|&carrier| carrier != 0) else {
-                continue;
-            };
-            let id = memory.half(carrier.wrapping_add(self.layout.carrier_id));
-            let ring = carrier.wrapping_add(self.layout.carrier.events.into());
-            self.read(memory, Lane::Carrier(id.unwrap_or(index)), ring, &mut each);
+        (self.fullness, self.read_to) = (0.0, None);
+        self.look(memory, count.min(CARRIERS_MAX) as usize);
+        let known = std::mem::take(&mut self.known);
+        let mut states = std::mem::take(&mut self.bytes);
+        let places: Vec<u64> = known.iter().map(|&(_, ring)| ring).collect();
+        states.resize(places.len() * STATE_BYTES, 0);
+        let are_read = memory.read_pieces(&places, STATE_BYTES, &mut states);
+        let rings = known.iter().zip(states.chunks_exact(STATE_BYTES));
+        for ((&(lane, ring), state), is_read) in rings.zip(are_read) {
+            if is_read {
+                self.read(memory, (lane, ring), state_of(state), &mut each);
+            }
         }
+        (self.known, self.bytes) = (known, states);
         // A ring that is new from now on is read from its beginning.
         self.from = From::Oldest;
         true
+    }
+
+    /// Finds the rings: the common one, and those of so many carriers.
+    fn look(&mut self, memory: &dyn Memory, count: usize) {
+        self.known.clear();
+        self.known.push((Lane::Other, self.layout.common_events));
+        let bytes = &mut self.bytes;
+        bytes.resize(count * 8, 0);
+        let got = memory.read(self.layout.carriers, bytes) / 8;
+        let carriers = bytes.chunks_exact(8).take(got).zip(0..);
+        let carriers: Vec<(u64, u32)> = carriers
+            .map(|(bytes, index)| (word(bytes, 0), index))
+            .filter(|&(carrier, _)| carrier != 0)
+            .collect();
+        let ids = carriers.iter();
+        let ids = ids.map(|&(carrier, _)| carrier.wrapping_add(self.layout.carrier_id));
+        let ids: Vec<u64> = ids.collect();
+        bytes.resize(ids.len() * 4, 0);
+        let are_read = memory.read_pieces(&ids, 4, bytes);
+        let ids = bytes.chunks_exact(4).zip(are_read);
+        for ((carrier, index), (id, is_read)) in carriers.into_iter().zip(ids) {
+            let id = id.first_chunk().filter(|_| is_read);
+            let id = id.map_or(index, |id| u32::from_le_bytes(*id));
+            let ring = carrier.wrapping_add(self.layout.carrier.events.into());
+            self.known.push((Lane::Carrier(id), ring));
+        }
     }
 
     /// Returns the stamp up to which the last call has read all rings, if it left events for the
@@ -97,9 +135,9 @@ impl Rings {
         self.read_to
     }
 
-    /// Returns true if the rings should be read again at once.
-    pub fn is_behind(&self) -> bool {
-        self.is_behind
+    /// Returns which part of a ring's slots was used by events that the last call found, at most.
+    pub fn fullness(&self) -> f64 {
+        self.fullness
     }
 
     /// Returns how many events were overwritten before they were read, or had no room.
@@ -112,13 +150,10 @@ impl Rings {
     fn read(
         &mut self,
         memory: &dyn Memory,
-        lane: Lane,
-        ring: u64,
-        each: &mut dyn FnMut(Lane, Event),
+        (lane, ring): (Lane, u64),
+        [place, start, written]: [u64; 3],
+        each: &mut impl FnMut(Lane, Words),
     ) {
-        let Some([place, start, written]) = words(memory, ring) else {
-            return;
-        };
         let slots = place & !Layout::RING_CAPACITY;
         let capacity = 1u64 << (place & Layout::RING_CAPACITY);
         if slots == 0 || capacity > SLOTS_MAX {
@@ -130,8 +165,9 @@ impl Rings {
             From::Oldest => oldest,
             From::Now => written,
         };
-        let (_, mut at) = *self.next.entry(ring).or_insert((lane, first));
-        self.is_behind |= written.saturating_sub(at) > capacity / 8;
+        let mut at = *self.next.entry(ring).or_insert(first);
+        let new = written.saturating_sub(at);
+        self.fullness = self.fullness.max(new as f64 / capacity as f64);
         if at < oldest {
             // The writer would overwrite the next ones, too: one long gap instead of many.
             let from = oldest + (written - oldest) / 2;
@@ -143,26 +179,26 @@ impl Rings {
         while at < end {
             let within = at & mask;
             let count = PIECE.min(capacity - within).min(end - at);
-            self.bytes.resize(count as usize * SLOT_BYTES, 0);
+            self.slots.resize(count as usize * SLOT_BYTES, 0);
             let from = slots.wrapping_add(within * SLOT_BYTES as u64);
-            let got = memory.read(from, &mut self.bytes) / SLOT_BYTES;
-            let Some([.., after]) = words(memory, ring).filter(|_| got != 0) else {
+            let mut state = [0; STATE_BYTES];
+            let all = self.slots.len() + STATE_BYTES;
+            let got = memory.read_parts(&mut [(from, &mut self.slots), (ring, &mut state)]);
+            // Some slots can't be read, and so nothing behind them was.
+            if got < all && (got < SLOT_BYTES || memory.read_all(ring, &mut state).is_none()) {
                 break;
-            };
+            }
+            let got = got.min(self.slots.len()) / SLOT_BYTES;
+            let [.., after] = state_of(&state);
             let good = after.saturating_sub(mask);
-            for (slot, number) in self.bytes.chunks_exact(SLOT_BYTES).take(got).zip(at..) {
-                let word = |n: usize| {
-                    let bytes = slot[n * 8..].first_chunk().copied();
-                    u64::from_le_bytes(bytes.unwrap_or_default())
-                };
-                let event = Event::from_words(std::array::from_fn(word));
-                match event.filter(|_| number >= good) {
-                    Some(event) => {
-                        last = event.stamp;
-                        each(lane, event);
-                    }
-                    None => self.lost += 1,
+            for (slot, number) in self.slots.chunks_exact(SLOT_BYTES).take(got).zip(at..) {
+                let words: Words = std::array::from_fn(|n| word(slot, n));
+                if number < good || Event::from_words(words).is_none() {
+                    self.lost += 1;
+                    continue;
                 }
+                last = words[0];
+                each(lane, words);
             }
             at += got as u64;
         }
@@ -170,18 +206,19 @@ impl Rings {
         if at >= end && at < written {
             self.read_to = Some(self.read_to.map_or(last, |read_to| read_to.min(last)));
         }
-        self.next.insert(ring, (lane, at.max(first)));
+        self.next.insert(ring, at.max(first));
     }
 }
 
-fn words(memory: &dyn Memory, at: u64) -> Option<[u64; 3]> {
-    let mut bytes = [0; 24];
-    memory.read_all(at, &mut bytes)?;
-    let word = |n: usize| {
-        let word = bytes[n * 8..].first_chunk().copied();
-        u64::from_le_bytes(word.unwrap_or_default())
-    };
-    Some(std::array::from_fn(word))
+/// Returns the words of a ring: its place, its first event, and the number of those written.
+fn state_of(bytes: &[u8]) -> [u64; 3] {
+    std::array::from_fn(|number| word(bytes, number))
+}
+
+#[inline]
+fn word(bytes: &[u8], number: usize) -> u64 {
+    let word = bytes.get(number * 8..).and_then(<[u8]>::first_chunk);
+    u64::from_le_bytes(word.copied().unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -271,9 +308,9 @@ mod tests {
 
     fn stamps(rings: &mut Rings, process: &Fake) -> Vec<u64> {
         let mut stamps = Vec::new();
-        let goes_on = rings.poll(process, |lane, event| {
+        let goes_on = rings.poll(process, |lane, words| {
             assert_eq!(lane, Lane::Carrier(5));
-            stamps.push(event.stamp);
+            stamps.push(words[0]);
         });
         assert!(goes_on);
         stamps
@@ -286,6 +323,7 @@ mod tests {
         assert!(stamps(&mut rings, &process).is_empty());
         (0..3).for_each(|_| process.push());
         assert_eq!(stamps(&mut rings, &process), [1, 2, 3]);
+        assert_eq!(rings.fullness(), 3.0 / CAPACITY as f64);
         (0..10).for_each(|_| process.push());
         assert_eq!(stamps(&mut rings, &process), [10, 11, 12, 13]);
         assert_eq!(rings.lost(&process), 6);

@@ -7,10 +7,10 @@
 mod lights;
 mod recorded;
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use raddle_inspect::{CarrierRecord, Layout, ThreadFlags, ThreadRecord};
+use rustc_hash::FxHashMap;
 
 use crate::java::Java;
 use crate::kernel::{Doing, KernelThreads, StoppedThreads};
@@ -190,7 +190,7 @@ pub(crate) struct Camera<'a> {
     sampler: Sampler,
     pub(crate) unwinder: Unwinder<'a>,
     pub(crate) pages: Pages<'a>,
-    numbers: HashMap<Stack, u32>,
+    numbers: FxHashMap<Stack, u32>,
     stacks: Vec<Stack>,
     /// The frames of all these.
     frames: usize,
@@ -198,6 +198,9 @@ pub(crate) struct Camera<'a> {
     java: Option<&'a Java>,
     map: PerfMap,
     managed: ManagedFrames,
+    samples: recorded::Samples,
+    /// Room for the bytes of slots.
+    slots: Vec<u8>,
 }
 
 impl<'a> Camera<'a> {
@@ -210,7 +213,7 @@ impl<'a> Camera<'a> {
             kernel_threads: KernelThreads::of(target.pid, target.stopped),
             unwinder: Unwinder::new(target.memory, target.modules),
             pages: Pages::new(target.memory),
-            numbers: HashMap::new(),
+            numbers: FxHashMap::default(),
             stacks: Vec::new(),
             frames: 0,
             python: Python::find(target.memory, target.modules),
@@ -218,6 +221,8 @@ impl<'a> Camera<'a> {
             // A process that stands still may be a core file, of which the number is another's now.
             map: PerfMap::of(target.stopped.map_or(target.pid, |_| 0)),
             managed: ManagedFrames::default(),
+            samples: recorded::Samples::default(),
+            slots: Vec::new(),
         })
     }
 
@@ -249,14 +254,7 @@ impl<'a> Camera<'a> {
                 return without_stack(slot.record, Kind::Ended);
             };
             if slot.is_unmoved(&later) {
-                let stack = stack.filter(|stack| !stack.frames.is_empty());
-                let number = stack.map(|stack| self.number(stack));
-                return Captured {
-                    record: slot.record,
-                    kind,
-                    stack: number.or_else(|| self.managed_alone(&slot)),
-                    wait_lock: slot.wait_lock,
-                };
+                return self.captured(&slot, kind, stack);
             }
             slot = later;
         }
@@ -557,6 +555,8 @@ impl<'a> Camera<'a> {
         let memory = sample.stack.and(self.target.memory);
         let mut pages = Pages::new(&memory);
         let (frames, end) = self.unwinder.frames(sample.registers, &mut pages);
+        self.samples.all += 1;
+        self.samples.deep += u64::from(memory.is_deep());
         let managed = self.managed(record, &frames);
         Stack {
             frames: frames.into(),

@@ -29,6 +29,20 @@ pub trait Memory {
             .collect()
     }
 
+    /// Reads parts in their order: each from an address on, into its bytes. Returns how many bytes
+    /// could be read before the first that is missing.
+    fn read_parts(&self, parts: &mut [(u64, &mut [u8])]) -> usize {
+        let mut all = 0;
+        for (address, to) in parts {
+            let got = self.read(*address, to);
+            all += got;
+            if got < to.len() {
+                break;
+            }
+        }
+        all
+    }
+
     /// Reads eight bytes.
     fn word(&self, address: u64) -> Option<u64> {
         let mut bytes = [0; 8];
@@ -153,6 +167,28 @@ impl Memory for ProcessMemory {
         self.try_read(address, to).unwrap_or(0)
     }
 
+    /// By one call, for up to [`PARTS_MAX`]: the kernel reads them in their order.
+    fn read_parts(&self, parts: &mut [(u64, &mut [u8])]) -> usize {
+        const NONE: libc::iovec = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        let (mut local, mut remote) = ([NONE; PARTS_MAX], [NONE; PARTS_MAX]);
+        let count = parts.len().min(PARTS_MAX);
+        for (number, (address, to)) in parts.iter_mut().take(count).enumerate() {
+            (local[number].iov_base, local[number].iov_len) = (to.as_mut_ptr().cast(), to.len());
+            remote[number].iov_base = std::ptr::without_provenance_mut(*address as usize);
+            remote[number].iov_len = to.len();
+        }
+        // SAFETY: the kernel writes to live buffers of these lengths; the other addresses are the
+        // other process's.
+        let got = unsafe {
+            let count = count as libc::c_ulong;
+            libc::process_vm_readv(self.pid, local.as_ptr(), count, remote.as_ptr(), count, 0)
+        };
+        usize::try_from(got).unwrap_or(0)
+    }
+
     /// By as few calls as there are missing pieces, and one for each [`PIECES_MAX`].
     fn read_pieces(&self, addresses: &[u64], bytes: usize, to: &mut [u8]) -> Vec<bool> {
         let count = addresses.len().min(to.len() / bytes.max(1));
@@ -170,6 +206,8 @@ impl Memory for ProcessMemory {
     }
 }
 
+/// The most parts of [`ProcessMemory::read_parts`].
+const PARTS_MAX: usize = 8;
 /// The most pieces that Linux reads by one call (`UIO_MAXIOV`).
 const PIECES_MAX: usize = 1024;
 
@@ -227,6 +265,38 @@ impl<'a> Pages<'a> {
         })
     }
 
+    /// Returns how many pages were read.
+    pub(crate) fn count(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Returns the addresses of the pages that were read whole.
+    pub(crate) fn whole(&self) -> impl Iterator<Item = u64> {
+        let whole = self.pages.iter().filter(|&&(_, got)| got == PAGE);
+        whole.map(|&(page, _)| page)
+    }
+
+    /// Forgets all pages, and reads these, between two readings of other bytes at an address: all
+    /// by one call, in this order. Returns false, without a page, if something is missing.
+    pub(crate) fn load_between(
+        &mut self,
+        pages: &[u64],
+        address: u64,
+        [before, after]: [&mut [u8]; 2],
+    ) -> bool {
+        self.pages.clear();
+        self.bytes.resize(pages.len() * PAGE, 0);
+        let all = before.len() + self.bytes.len() + after.len();
+        let mut parts: Vec<(u64, &mut [u8])> = vec![(address, before)];
+        parts.extend(pages.iter().copied().zip(self.bytes.chunks_exact_mut(PAGE)));
+        parts.push((address, after));
+        let is_whole = self.memory.read_parts(&mut parts) == all;
+        if is_whole {
+            self.pages.extend(pages.iter().map(|&page| (page, PAGE)));
+        }
+        is_whole
+    }
+
     fn load(&mut self, page: u64) -> Option<usize> {
         let index = self.pages.len();
         if index == PAGES_MAX {
@@ -270,10 +340,40 @@ mod tests {
     }
 
     #[test]
+    fn parts_are_read_in_their_order_up_to_the_first_that_is_missing() {
+        let memory = ProcessMemory::of(std::process::id());
+        let words = [1u64, 2, 3];
+        let at = words.as_ptr() as u64;
+        let (mut one, mut two) = ([0; 8], [0; 16]);
+        let got = memory.read_parts(&mut [(at + 16, &mut one), (at, &mut two)]);
+        assert_eq!((got, one[0], two[0], two[8]), (24, 3, 1, 2));
+        let got = memory.read_parts(&mut [(at, &mut one), (8, &mut two)]);
+        assert_eq!((got, one[0]), (8, 1));
+        assert_eq!(memory.read_parts(&mut [(8, &mut one), (at, &mut two)]), 0);
+    }
+
+    #[test]
     fn a_process_that_has_ended_says_so() {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         child.wait().unwrap();
         assert_eq!(ProcessMemory::of(child.id()).probe(8), Err(Refusal::Gone));
+    }
+
+    #[test]
+    fn pages_are_read_between_two_readings_of_other_bytes() {
+        let own = ProcessMemory::of(std::process::id());
+        let bytes = vec![7u8; 3 * PAGE];
+        let page = (bytes.as_ptr() as u64).next_multiple_of(PAGE as u64);
+        let word = 5u64;
+        let at = &raw const word as u64;
+        let mut pages = Pages::new(&own);
+        let (mut before, mut after) = ([0; 8], [0; 8]);
+        assert!(pages.load_between(&[page, page + 4096], at, [&mut before, &mut after]));
+        assert_eq!((before[0], after[0], pages.count()), (5, 5, 2));
+        assert_eq!(pages.word(page + 4096), Some(0x0707_0707_0707_0707));
+        assert!(pages.whole().eq([page, page + 4096]));
+        assert!(!pages.load_between(&[page, 0], at, [&mut before, &mut after]));
+        assert_eq!(pages.count(), 0);
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub struct Module {
     pub is_deleted: bool,
     /// Where the file's first byte is mapped.
     start: u64,
+    /// See [`Modules::has_file`].
+    is_native: bool,
     image: OnceCell<Option<Image>>,
 }
 
@@ -150,11 +152,13 @@ impl Modules {
         let plain = path.strip_suffix(" (deleted)");
         // The kernel writes a line feed in a path so, and nothing else.
         let name = plain.unwrap_or(path).replace("\\012", "\n");
+        let is_assembly = name.ends_with(".dll") || name.ends_with(".exe");
         self.modules.push(Module {
             path: path.to_owned(),
             file: PathBuf::from(format!("{root}{name}")),
             is_deleted: plain.is_some(),
             start,
+            is_native: !is_assembly && !path.starts_with("/memfd:"),
             image: OnceCell::new(),
         });
         self.modules.len() - 1
@@ -168,12 +172,7 @@ impl Modules {
     /// Returns true if the address is in native code of a file. .NET has code in its assemblies and
     /// writes code into a file that is in memory only: these count as none.
     pub(crate) fn has_file(&self, address: u64) -> bool {
-        let is_native = |module: &Module| {
-            let name = module.name();
-            let is_assembly = name.ends_with(".dll") || name.ends_with(".exe");
-            !is_assembly && !module.path.starts_with("/memfd:")
-        };
-        self.at(address).is_some_and(is_native)
+        self.at(address).is_some_and(|module| module.is_native)
     }
 
     /// Returns the module at an address; `Some(None)` for code without a file.

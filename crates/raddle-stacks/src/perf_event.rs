@@ -5,6 +5,7 @@
 //! thread does not stop for it, and nothing changes meanwhile. The layout of a record is in
 //! perf_event_open(2).
 
+use std::cell::Cell;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -105,6 +106,7 @@ impl CopiedStack {
         StackAndMemory {
             stack: self,
             memory,
+            is_deep: Cell::new(false),
         }
     }
 }
@@ -113,6 +115,14 @@ impl CopiedStack {
 pub(crate) struct StackAndMemory<'a> {
     stack: &'a CopiedStack,
     memory: &'a dyn Memory,
+    is_deep: Cell<bool>,
+}
+
+impl StackAndMemory<'_> {
+    /// Returns true if more of the stack was read than was copied.
+    pub(crate) fn is_deep(&self) -> bool {
+        self.is_deep.get()
+    }
 }
 
 impl Memory for StackAndMemory<'_> {
@@ -124,6 +134,7 @@ impl Memory for StackAndMemory<'_> {
             .saturating_add(self.stack.bytes.len() as u64);
         let is_behind = address >= end || (got != 0 && got < to.len());
         if is_behind {
+            self.is_deep.set(true);
             got + self.memory.read(address + got as u64, &mut to[got..])
         } else {
             got
@@ -154,6 +165,9 @@ pub(crate) struct Settings {
     pub stack_bytes: u32,
     /// Pages for records: a power of two.
     pub pages: usize,
+    /// The descriptor is readable with each sample, and not only when records fill half of the
+    /// pages: the kernel has to interrupt a CPU for that.
+    pub is_prompt: bool,
 }
 
 const PAGE: usize = 4096;
@@ -196,7 +210,7 @@ impl Event {
                 | PERF_SAMPLE_REGS_USER
                 | PERF_SAMPLE_STACK_USER,
             flags: kernel | EXCLUDE_HYPERVISOR | USE_CLOCK_ID,
-            wakeup_events: 1,
+            wakeup_events: settings.is_prompt.into(),
             sample_regs_user: PERF_REGISTERS
                 .iter()
                 .fold(0, |all, (bit, _)| all | 1 << bit),

@@ -1,7 +1,12 @@
 //! The stacks of single threads, read one after another for as long as a recording lasts.
+//!
+//! A thread often waits where it has waited before, with as much on its stack. So what was read of
+//! it last is read again by one call to the kernel ([`Camera::take_again`]), and page by page only
+//! if that is not what its stack has now.
 
-use std::collections::HashMap;
 use std::time::{Duration, Instant};
+
+use rustc_hash::FxHashMap;
 
 use crate::capture::{Camera, Captured, Kind, Stack, Target};
 use crate::locks::holder;
@@ -13,13 +18,22 @@ use crate::table::Slot;
 const WALK: Duration = Duration::from_millis(100);
 /// After how long what is limited for one reading begins anew.
 const RENEW: Duration = Duration::from_secs(1);
+/// The most pages of a stack that are read again at once.
+const PAGES_MAX: usize = 6;
 
 /// See the module.
 pub struct StackReader<'a> {
     camera: Camera<'a>,
-    slots: HashMap<u32, Slot>,
+    known: FxHashMap<u32, Known>,
     walked: Option<Instant>,
     renewed: Instant,
+}
+
+/// A thread, as it was last.
+struct Known {
+    slot: Slot,
+    /// The pages of its stack that were needed; none if there were too many.
+    pages: Box<[u64]>,
 }
 
 impl<'a> StackReader<'a> {
@@ -27,7 +41,7 @@ impl<'a> StackReader<'a> {
     pub fn new(target: &'a Target<'a>) -> Option<StackReader<'a>> {
         Some(StackReader {
             camera: Camera::without_samples(target)?,
-            slots: HashMap::new(),
+            known: FxHashMap::default(),
             walked: None,
             renewed: Instant::now(),
         })
@@ -36,9 +50,22 @@ impl<'a> StackReader<'a> {
     /// Reads the stack of a thread; `None` if there is no such thread. One that executes has none.
     pub fn read(&mut self, tid: u32) -> Option<Captured> {
         self.renew();
+        if let Some(known) = self.known.get(&tid)
+            && !known.pages.is_empty()
+            && let Some(captured) = self.camera.take_again(&known.slot, &known.pages)
+        {
+            return Some(captured);
+        }
         let slot = self.slot(tid)?;
         let captured = self.camera.take(&slot);
-        (captured.kind != Kind::Ended).then_some(captured)
+        if captured.kind == Kind::Ended {
+            return None;
+        }
+        let pages: Box<[u64]> = self.camera.pages.whole().collect();
+        let is_short = pages.len() <= PAGES_MAX && pages.len() == self.camera.pages.count();
+        let pages = if is_short { pages } else { Box::default() };
+        self.known.insert(tid, Known { slot, pages });
+        Some(captured)
     }
 
     /// Returns the thread that has the lock with this word; see [`holder`](crate::locks::holder).
@@ -50,6 +77,12 @@ impl<'a> StackReader<'a> {
     pub fn sampled(&mut self, tid: u32, sample: &RunningSample) -> Option<u32> {
         self.renew();
         self.camera.number_of_sample(tid, &sample.sample)
+    }
+
+    /// Returns true if samples have to be read as soon as they are taken: a part of their frames is
+    /// read from memory that changes.
+    pub fn must_be_prompt(&self) -> bool {
+        self.camera.reads_what_changes()
     }
 
     /// Returns all different stacks that were read, and all different managed frames.
@@ -66,8 +99,8 @@ impl<'a> StackReader<'a> {
 
     /// Returns the slot of a thread as it is now.
     fn slot(&mut self, tid: u32) -> Option<Slot> {
-        if let Some(known) = self.slots.get(&tid)
-            && let Some(slot) = self.camera.table.again(known)
+        if let Some(known) = self.known.get(&tid)
+            && let Some(slot) = self.camera.table.again(&known.slot)
             && slot.record.tid == tid
         {
             return Some(slot);
@@ -75,11 +108,19 @@ impl<'a> StackReader<'a> {
         if self.walked.is_some_and(|walked| walked.elapsed() < WALK) {
             return None;
         }
-        self.slots.clear();
+        let mut before = std::mem::take(&mut self.known);
         for slot in self.camera.slots(&|_| true) {
-            self.slots.insert(slot.record.tid, slot);
+            let tid = slot.record.tid;
+            let known = before
+                .remove(&tid)
+                .filter(|it| it.slot.address == slot.address);
+            let new = || Known {
+                slot,
+                pages: Box::default(),
+            };
+            self.known.insert(tid, known.unwrap_or_else(new));
         }
         self.walked = Some(Instant::now());
-        self.slots.get(&tid).copied()
+        Some(self.known.get(&tid)?.slot)
     }
 }

@@ -9,13 +9,14 @@
 //! frames of signal handlers and of functions that align their stack have some), and takes the
 //! frame pointer without a word where tables fail, so that a guess looks like a fact.
 
-use std::collections::HashMap;
 use std::rc::Rc;
 
 use gimli::{
     CfaRule, EhFrame, Encoding, EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location,
     Register, RegisterRule, StoreOnHeap, UnwindContext, UnwindExpression, UnwindTableRow, Value,
 };
+
+use rustc_hash::FxHashMap;
 
 use crate::memory::Memory;
 use crate::modules::Modules;
@@ -89,7 +90,7 @@ enum Rule {
 /// The rules of a process, as far as they were needed.
 #[derive(Default)]
 pub(crate) struct Rules {
-    rows: HashMap<u64, Option<Rc<Row>>>,
+    rows: FxHashMap<u64, Option<Rc<Row>>>,
 }
 
 impl Rules {

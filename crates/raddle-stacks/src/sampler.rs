@@ -22,6 +22,7 @@ const SETTINGS: Settings = Settings {
     with_kernel: false,
     stack_bytes: STACK_BYTES_MAX,
     pages: 32,
+    is_prompt: true,
 };
 
 /// Takes samples for a dump.

@@ -74,12 +74,26 @@ impl Series {
                 with_kernel: true,
                 stack_bytes: STACK_BYTES,
                 pages: PAGES[usize::from(period_ns >= SLOW_NS)],
+                is_prompt: false,
             },
             events: HashMap::new(),
             random: u64::from(pid) << 32 | 1,
             refusal: None,
             lost: 0,
         }
+    }
+
+    /// Has each sample make a descriptor readable at once, or not.
+    pub fn set_prompt(&mut self, is_prompt: bool) {
+        if self.settings.is_prompt != is_prompt {
+            self.settings.is_prompt = is_prompt;
+            self.events.clear();
+        }
+    }
+
+    /// Returns true if each sample makes a descriptor readable at once.
+    pub fn is_prompt(&self) -> bool {
+        self.settings.is_prompt
     }
 
     /// Begins to sample carriers that have come since the last call.

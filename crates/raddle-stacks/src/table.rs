@@ -3,11 +3,10 @@
 //! Everything here is the other process's word: counts and offsets are checked before use, and a
 //! slot may change while it is read.
 
-use std::collections::HashMap;
-
 use raddle_inspect::{
     CarrierRecord, Layout, NAME_BYTES, NO_CARRIER, ThreadFlags, ThreadRecord, ThreadState, WaitKind,
 };
+use rustc_hash::FxHashMap;
 
 use crate::capture::Target;
 use crate::memory::Memory;
@@ -120,9 +119,9 @@ pub(crate) struct Table<'a> {
     /// The address of the main thread's slot.
     main: u64,
     /// Carriers by their addresses, once they were asked for.
-    carriers: HashMap<u64, u32>,
+    carriers: FxHashMap<u64, u32>,
     /// By the threads that run there: since when these have their turns.
-    turns: HashMap<u32, u64>,
+    turns: FxHashMap<u32, u64>,
 }
 
 /// A slot that isn't free, at one moment.
@@ -164,7 +163,7 @@ impl<'a> Table<'a> {
             layout,
             started_ns: target.started_ns,
             main: target.memory.word(layout.main).unwrap_or(0),
-            carriers: HashMap::new(),
+            carriers: FxHashMap::default(),
             turns: target.carriers.iter().map(turn).collect(),
         })
     }
@@ -236,7 +235,13 @@ impl<'a> Table<'a> {
         self.parse(slot.address, &bytes)
     }
 
-    fn parse(&mut self, address: u64, slot: &[u8]) -> Option<Slot> {
+    /// Returns the length of a slot.
+    pub(crate) fn slot_bytes(&self) -> usize {
+        self.layout.slot_bytes as usize
+    }
+
+    /// Returns what the bytes of a slot say; `None` if it is free.
+    pub(crate) fn parse(&mut self, address: u64, slot: &[u8]) -> Option<Slot> {
         let at = &self.layout.thread;
         let word = |at: u32| {
             let bytes = slot.get(at as usize..)?.first_chunk()?;

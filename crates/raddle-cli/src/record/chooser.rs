@@ -1,16 +1,16 @@
-//! Which stacks of waiting threads are read: as many as cost a hundredth of a CPU, by lot. A
-//! higher frequency raises this part in proportion.
+//! Which stacks of waiting threads are read: as many as cost a two-hundred-and-fiftieth of a CPU, by
+//! lot. A higher frequency raises this part in proportion.
 
 use std::time::{Duration, Instant};
 
 /// The part of a CPU that reading may take at the usual frequency, and at any.
-const PART: f64 = 0.01;
+const PART: f64 = 0.004;
 const PART_MOST: f64 = 0.2;
 const USUAL_HZ: f64 = 99.0;
 /// What may be spent at once: the first look at the threads of a process, and bursts.
 const BURST: Duration = Duration::from_millis(40);
 /// What the first stack is expected to cost.
-const FIRST_COST: f64 = 20e-6;
+const FIRST_COST: f64 = 10e-6;
 
 /// See the module.
 pub(super) struct Chooser {

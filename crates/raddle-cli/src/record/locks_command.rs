@@ -21,7 +21,7 @@ const FREQUENCY: u32 = 99;
 
 pub(crate) fn run(arguments: &LocksArguments) -> Result<ExitCode> {
     let ends = ends_by_signal()?;
-    let mut recorder = Recorder::start(arguments.pid, FREQUENCY)?;
+    let mut recorder = Recorder::start(arguments.pid, FREQUENCY, false)?;
     let until = Instant::now() + Duration::from_secs_f64(arguments.duration);
     recorder.record(&|| ends.load(Ordering::Relaxed) || Instant::now() >= until)?;
     let has_java = recorder.has_java;

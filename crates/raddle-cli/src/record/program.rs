@@ -41,7 +41,7 @@ impl Program {
         let begun = Instant::now();
         let mut pause = FIRST_PAUSE;
         loop {
-            let failure = match Recorder::start(pid, frequency) {
+            let failure = match Recorder::start(pid, frequency, true) {
                 Ok(recorder) => return Ok(recorder),
                 Err(failure) => failure,
             };

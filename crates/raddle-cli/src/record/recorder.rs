@@ -3,12 +3,15 @@
 //! The process goes on meanwhile, and may map other code. Names hold for what is mapped, so the
 //! recording is a row of epochs, in each of which the mappings are the same.
 //!
-//! One turn of the loop, in each interval and whenever a carrier was sampled:
+//! One turn of the loop, in each interval:
 //!
 //! 1. Take the samples: those of perf events, or the runtime's own where the kernel refuses these.
 //! 2. Take the events. A sample is of the thread that its carrier ran at that time.
-//! 3. Read the frames of the samples; those of Python must be read soon.
-//! 4. In each interval: read the stacks of threads that have begun to wait and wait still.
+//! 3. Read the frames of the samples.
+//! 4. Read the stacks of threads that have begun to wait and wait still.
+//!
+//! Steps 1 to 3 are done more often while rings fill up fast, and after each sample if a part of
+//! the frames is read from memory that changes.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
@@ -37,10 +40,12 @@ use crate::recording::{Recording, command};
 
 /// The least time between two turns of the loop.
 const REST: Duration = Duration::from_millis(1);
+/// The most time between two turns.
+const LONGEST: Duration = Duration::from_millis(50);
 /// How often new carriers and the names of new threads are looked for.
 const LOOK: Duration = Duration::from_millis(100);
 /// Of the time for names, at most this part is spent.
-const NAMES_PART: u32 = 100;
+const NAMES_PART: u32 = 400;
 /// How often mappings are compared.
 const MAPPINGS: Duration = Duration::from_secs(2);
 /// The most samples of carriers that are kept.
@@ -61,6 +66,8 @@ pub(super) struct Recorder {
     pub series: Series,
     /// The runtime's own samples of carriers, if the kernel has refused events.
     pub own_series: Option<OwnSeries>,
+    /// Carriers are sampled while they execute.
+    is_sampled: bool,
     frequency: u32,
     pub history: History,
     pub on_cpu: Vec<OnCpu>,
@@ -129,8 +136,8 @@ enum Ended {
 }
 
 impl Recorder {
-    /// Begins to record.
-    pub(super) fn start(pid: u32, frequency: u32) -> Result<Recorder> {
+    /// Begins to record. Without `is_sampled`, carriers are not sampled while they execute.
+    pub(super) fn start(pid: u32, frequency: u32, is_sampled: bool) -> Result<Recorder> {
         let interval = Duration::from_secs(1) / frequency;
         let recording = Recording::start(pid)?;
         let begin = Moment::now();
@@ -147,6 +154,7 @@ impl Recorder {
             root: Root::of(pid)?,
             series: Series::new(pid, interval.as_nanos() as u64),
             own_series: None,
+            is_sampled,
             frequency,
             history,
             on_cpu: Vec::new(),
@@ -258,6 +266,7 @@ impl Recorder {
     ) -> Result<Ended> {
         let mut next = Instant::now();
         let mut compared = Instant::now();
+        self.series.set_prompt(reader.must_be_prompt());
         self.follow_carriers(target);
         loop {
             let is_over = ends();
@@ -277,6 +286,7 @@ impl Recorder {
             if self.looked.elapsed() >= LOOK {
                 self.looked = now;
                 self.series.forget_ended();
+                self.series.set_prompt(reader.must_be_prompt());
                 self.follow_carriers(target);
                 self.name_threads();
                 self.name_descriptors();
@@ -288,14 +298,16 @@ impl Recorder {
                     _ => {}
                 }
             }
-            if !self.recording.is_behind() {
-                self.wait(next);
-            }
+            let pause = next.saturating_duration_since(Instant::now()).min(LONGEST);
+            self.wait(pause.min(self.recording.patience()));
         }
     }
 
-    /// Begins to sample new carriers: by perf events, and by the runtime where there are none.
+    /// Begins to sample new carriers, if samples are wanted: by perf events, and by the runtime where there are none.
     fn follow_carriers(&mut self, target: &Target<'_>) {
+        if !self.is_sampled {
+            return;
+        }
         self.series.follow(target);
         if self.own_series.is_none() && self.series.refusal().is_some() {
             self.own_series = Some(OwnSeries::begin(target));
@@ -303,10 +315,14 @@ impl Recorder {
         }
     }
 
-    /// Waits until the next interval, or for a sample.
-    fn wait(&self, until: Instant) {
-        std::thread::sleep(REST.min(until.saturating_duration_since(Instant::now())));
-        let left = until.saturating_duration_since(Instant::now());
+    /// Waits for so long, or for a sample that has to be read promptly.
+    fn wait(&self, pause: Duration) {
+        if !self.series.is_prompt() {
+            return std::thread::sleep(pause);
+        }
+        let begun = Instant::now();
+        std::thread::sleep(REST.min(pause));
+        let left = pause.saturating_sub(begun.elapsed());
         let mut polled: Vec<libc::pollfd> = self
             .series
             .descriptors()
@@ -317,9 +333,20 @@ impl Recorder {
                 revents: 0,
             })
             .collect();
-        let ms = left.as_millis() as i32;
-        // SAFETY: so many live structures.
-        unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, ms) };
+        let left = libc::timespec {
+            tv_sec: left.as_secs() as libc::time_t,
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        // SAFETY: so many live structures, and a time.
+        unsafe {
+            let count = polled.len() as libc::nfds_t;
+            libc::ppoll(
+                polled.as_mut_ptr(),
+                count,
+                &raw const left,
+                std::ptr::null(),
+            )
+        };
     }
 
     /// Takes samples and events. Returns false if the process has ended.

@@ -188,3 +188,94 @@ fn a_new_thread_has_the_name_of_its_parent() {
     );
     assert_eq!(told.threads[0].running_ns, 10);
 }
+
+#[test]
+fn waits_for_many_objects_are_counted_by_object() {
+    let mut history = History::new(BEGIN, 10);
+    let lane = Lane::Carrier(0);
+    let at = |number: u64| BEGIN + number * 10;
+    for number in 0..90 {
+        let wait = Event {
+            arg: 1 + number % 9,
+            ..event(E::SWITCH, 7, 8, W::FUTEX)
+        };
+        history.event(lane, &wait, at(number));
+        let woken = Event {
+            kind: E::WAKE,
+            ..wait
+        };
+        history.event(lane, &woken, at(number) + 4);
+        history.event(lane, &event(E::SWITCH, 8, 7, W::YIELD), at(number) + 5);
+    }
+    let told = history.finish(at(90));
+    for object in 1..=9 {
+        let doing = Doing {
+            thread: 0,
+            activity: Activity::Waiting(W::FUTEX),
+            object,
+        };
+        let total = told.totals[&doing];
+        assert_eq!((total.ns, total.count, total.longest_ns), (40, 10, 4));
+        assert_eq!(total.first_ns, at(object - 1));
+        assert_eq!(told.wakers[&(W::FUTEX, object)][&1], 10);
+        assert_eq!(told.holds[&(W::FUTEX, object)].count, 10);
+    }
+    let thread = &told.threads[0];
+    assert_eq!((thread.waiting_ns, thread.runnable_ns), (360, 90));
+    assert_eq!(
+        (thread.running_ns, thread.turns, thread.wakes),
+        (450, 90, 90)
+    );
+}
+
+#[test]
+fn a_place_of_a_thread_that_has_ended_is_another_ones() {
+    let mut history = History::new(BEGIN, 10);
+    let lane = Lane::Carrier(0);
+    history.event(lane, &event(E::SWITCH, 7, 8, W::MUTEX), BEGIN);
+    let unread = history.fresh();
+    assert_eq!(unread.len(), 1);
+    history.put_back(unread[0]);
+    history.event(lane, &event(E::SWITCH, 8, 7, W::YIELD), BEGIN + 1);
+    history.event(lane, &event(E::END, 7, 8, W::NONE), BEGIN + 2);
+    history.event(lane, &event(E::CREATE, 9, 8, W::NONE), BEGIN + 3);
+    assert_eq!(history.put_back_before(), None);
+    let fresh: Vec<_> = history.fresh().iter().map(|it| it.tid).collect();
+    assert_eq!(fresh, [9]);
+    let stack = StackNumber {
+        epoch: 0,
+        number: 3,
+    };
+    history.mark(&unread[0], stack, 1.0);
+    assert_eq!((history.position(7), history.position(9)), (None, Some(2)));
+    let told = history.finish(BEGIN + 9);
+    assert!(told.spans.is_empty());
+    assert_eq!(told.threads[0].ended_ns, Some(2));
+    assert_eq!(
+        (told.threads[2].began_ns, told.threads[2].runnable_ns),
+        (Some(3), 6)
+    );
+}
+
+#[test]
+fn a_thread_that_waits_again_and_again_is_fresh_once() {
+    let mut history = History::new(BEGIN, 10);
+    let lane = Lane::Carrier(0);
+    for number in 0..5 {
+        history.event(lane, &event(E::SWITCH, 7, 0, W::SLEEP), BEGIN + number * 2);
+        history.event(
+            lane,
+            &event(E::SWITCH, 0, 7, W::NONE),
+            BEGIN + number * 2 + 1,
+        );
+    }
+    assert!(history.fresh().is_empty(), "it runs");
+    history.event(lane, &event(E::SWITCH, 7, 0, W::SLEEP), BEGIN + 20);
+    let [unread] = history.fresh()[..] else {
+        panic!("one span");
+    };
+    history.put_back(unread);
+    history.put_back(unread);
+    assert_eq!(history.put_back_before(), Some(unread));
+    assert_eq!(history.put_back_before(), None);
+}

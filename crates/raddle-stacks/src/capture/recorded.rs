@@ -2,10 +2,23 @@
 
 use raddle_inspect::ThreadRecord;
 
-use super::{Camera, Stack, Target};
+use super::{Camera, Captured, Kind, Stack, Target};
 use crate::managed::ManagedFrame;
 use crate::perf_event::Sample;
 use crate::sampler::Sampler;
+use crate::table::Slot;
+
+/// Samples with a copy of their stack.
+#[derive(Default)]
+pub(super) struct Samples {
+    pub all: u64,
+    /// Those of which more of the stack was read, from the process's memory.
+    pub deep: u64,
+}
+
+/// From so many deep samples on, and from this part of all on, samples have to be read promptly.
+const DEEP_LEAST: u64 = 4;
+const DEEP_PART: u64 = 8;
 
 impl<'a> Camera<'a> {
     /// One that takes no samples of threads that execute.
@@ -16,6 +29,49 @@ impl<'a> Camera<'a> {
         })
     }
 
+    /// Returns a thread with a stack that it has had.
+    pub(super) fn captured(&mut self, slot: &Slot, kind: Kind, stack: Option<Stack>) -> Captured {
+        let stack = stack.filter(|stack| !stack.frames.is_empty());
+        let number = stack.map(|stack| self.number(stack));
+        Captured {
+            record: slot.record,
+            kind,
+            stack: number.or_else(|| self.managed_alone(slot)),
+            wait_lock: slot.wait_lock,
+        }
+    }
+
+    /// As [`Camera::take`], by one call to the kernel, of a thread that waits as deep in its stack as
+    /// when these pages of it were read: its slot, the pages, and its slot again. `None` if the
+    /// thread does something else, if its stack has other pages, or if frames of Python have to be
+    /// read, too.
+    pub(crate) fn take_again(&mut self, known: &Slot, pages: &[u64]) -> Option<Captured> {
+        if self.python.is_some() {
+            return None;
+        }
+        let bytes = self.table.slot_bytes();
+        self.slots.resize(bytes * 2, 0);
+        let (before, after) = self.slots.split_at_mut(bytes);
+        if !self
+            .pages
+            .load_between(pages, known.address, [before, after])
+        {
+            return None;
+        }
+        let slots = std::mem::take(&mut self.slots);
+        let (before, after) = slots.split_at(bytes);
+        let slot = self.table.parse(known.address, before);
+        let later = self.table.parse(known.address, after);
+        self.slots = slots;
+        let is_same = |slot: &Slot| slot.record.tid == known.record.tid && !slot.is_on_cpu;
+        let slot = slot.filter(is_same)?;
+        if slot.context != known.context || !slot.is_unmoved(&later?) {
+            return None;
+        }
+        let (kind, stack) = self.off_carrier(&slot);
+        (self.pages.count() == pages.len()).then(|| self.captured(&slot, kind, stack))
+    }
+
     /// Returns the number of a sample's stack; `None` if it has no frame.
     pub(crate) fn number_of_sample(&mut self, tid: u32, sample: &Sample) -> Option<u32> {
         let record = ThreadRecord {
@@ -24,6 +80,13 @@ impl<'a> Camera<'a> {
         };
         let stack = self.stack_of_sample(&record, sample);
         (!stack.frames.is_empty()).then(|| self.number(stack))
+    }
+
+    /// Returns true if samples are read in part from what the thread may have changed since: the
+    /// frames of Python, and what is further out on the stack than its copy.
+    pub(crate) fn reads_what_changes(&self) -> bool {
+        let Samples { all, deep } = self.samples;
+        self.python.is_some() || (deep >= DEEP_LEAST && deep * DEEP_PART >= all)
     }
 
     /// Has what is limited for one reading begin anew.
