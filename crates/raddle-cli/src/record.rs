@@ -1,5 +1,6 @@
 //! `raddle record`: where the threads of a process spend their time.
 
+mod bound;
 mod chooser;
 pub(crate) mod formats;
 mod locks;

@@ -14,7 +14,7 @@ use raddle_inspect::{Event, Layout, Request, RequestKind, ThreadRecord};
 use raddle_record::clock::{Clock, Moment};
 use raddle_record::order::Order;
 use raddle_record::rings::{From, Lane, Rings};
-use raddle_stacks::{Memory, Modules, ProcessMemory, Target, threads};
+use raddle_stacks::{BoundThread, Memory, Modules, ProcessMemory, Target, threads_and_bound};
 
 use crate::dump::connect;
 use crate::dump::locate::Location;
@@ -40,6 +40,8 @@ pub(crate) struct Recording {
     memory: ProcessMemory,
     modules: Modules,
     rings: Rings,
+    /// Bound threads.
+    bound: Vec<BoundThread>,
     order: Order,
     clock: Clock,
     /// All events up to this time of CLOCK_BOOTTIME were told.
@@ -111,24 +113,26 @@ impl Recording {
             )
         })?;
         std::thread::sleep(Duration::from_nanos(Clock::LEAST_NS));
-        let mut rings = Rings::new(layout, from);
-        if from == From::Now {
-            rings.poll(&memory, |_, _| {});
-        }
-        rings.lost(&memory); // from now on
-        Ok(Recording {
+        let mut recording = Recording {
             pid,
             layout,
             started_ns,
             memory,
             modules,
-            rings,
+            rings: Rings::new(layout, from),
+            bound: Vec::new(),
             order: Order::default(),
             clock: Clock::between(first, Moment::now()),
             told_ns: first.boot_ns,
             asker: (request.kind == RequestKind::RECORD).then(|| Asker::start(pid, layout)),
             connection,
-        })
+        };
+        recording.threads(); // which of them are bound
+        if from == From::Now {
+            recording.rings.poll(&recording.memory, |_, _| {});
+        }
+        recording.lost(); // from now on
+        Ok(recording)
     }
 
     /// Calls `each` with the events since the last call, in the order of time; after the last call
@@ -199,6 +203,14 @@ impl Recording {
         self.clock.boot_ns(stamp)
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(crate) fn memory(&self) -> &dyn Memory {
+        &self.memory
+    }
+
     pub(crate) fn layout(&self) -> Layout {
         self.layout
     }
@@ -210,7 +222,7 @@ impl Recording {
 
     /// Returns the threads that live now, with their names, and the numbers of their engines or
     /// shares.
-    pub(crate) fn names(&self) -> impl Iterator<Item = (u32, String, u32)> {
+    pub(crate) fn names(&mut self) -> impl Iterator<Item = (u32, String, u32)> {
         self.threads().into_iter().map(|thread| {
             let name = String::from_utf8_lossy(thread.name_bytes());
             (thread.tid, name.into_owned(), thread.group)
@@ -220,11 +232,12 @@ impl Recording {
     /// Has the next call of [`Recording::poll`] begin with the oldest events that are kept.
     pub(crate) fn begin_again(&mut self) {
         self.rings = Rings::new(self.layout, From::Oldest);
+        self.threads(); // which of them are bound
         self.order = Order::default();
     }
 
-    /// Returns all threads that live now.
-    pub(crate) fn threads(&self) -> Vec<ThreadRecord> {
+    /// Returns all threads that live now. Events of those that are bound are read from now on.
+    pub(crate) fn threads(&mut self) -> Vec<ThreadRecord> {
         let target = Target {
             pid: self.pid,
             memory: &self.memory,
@@ -234,7 +247,15 @@ impl Recording {
             started_ns: self.started_ns,
             stopped: None,
         };
-        threads(&target).unwrap_or_default()
+        let (threads, bound) = threads_and_bound(&target).unwrap_or_default();
+        self.rings.follow_bound(bound.iter().map(|it| it.carrier));
+        self.bound = bound;
+        threads
+    }
+
+    /// Returns the bound threads of the last look at the threads.
+    pub(crate) fn bound(&self) -> &[BoundThread] {
+        &self.bound
     }
 
     /// Returns true if a ring may be full again soon.

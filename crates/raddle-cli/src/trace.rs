@@ -1,5 +1,6 @@
 //! `raddle trace`: the events of a process as a file for Perfetto.
 
+mod bound;
 mod past;
 mod tracer;
 
@@ -22,6 +23,7 @@ use crate::cli::TraceArguments;
 use crate::failure::{Failure, print, say};
 use crate::output::Output;
 use crate::recording::{Recording, command};
+use bound::Stays;
 use tracer::Tracer;
 
 /// How often the rings are read, unless they fill up.
@@ -86,16 +88,22 @@ fn write_all<W: io::Write>(
     tracer: &mut Tracer<W>,
 ) -> Result<()> {
     let mut rounds = Rounds::new(arguments.duration)?;
+    let pid = recording.pid();
+    let mut stays = Stays::default();
+    stays.follow(pid, recording.bound(), Moment::now().boot_ns);
     loop {
         let is_last = rounds.next(recording);
         let goes_on = recording.poll(is_last, |timed, memory| {
+            stays.event(timed.lane, &timed.event);
             tracer.take(memory, timed.lane, &timed.event, timed.boot_ns);
         })?;
+        stays.look((pid, recording.told_ns()), recording.memory(), tracer);
         if is_last || !goes_on || tracer.has_failed() {
             return Ok(());
         }
         if tracer.named.elapsed() >= NAMES {
             tracer.name_all(recording.names());
+            stays.follow(pid, recording.bound(), recording.told_ns());
         }
     }
 }
@@ -146,7 +154,7 @@ fn wait(arguments: &TraceArguments, pid: u32, limits: Limits) -> Result<ExitCode
         }
         Exceeded::Stalled { lane, tid, ns } => {
             let carrier = match lane {
-                Lane::Carrier(id) => format!("carrier {id}"),
+                Lane::Carrier(id) | Lane::Bound(id) => format!("carrier {id}"),
                 Lane::Other => "a kernel thread".to_owned(),
             };
             let name = name(tid);

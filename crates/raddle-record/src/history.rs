@@ -23,7 +23,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;
 
-use raddle_inspect::{Event, EventKind, ThreadRecord, ThreadState, WaitKind};
+use raddle_inspect::{Event, EventKind, ThreadFlags, ThreadRecord, ThreadState, WaitKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::profile::{Activity, Thread};
@@ -118,8 +118,6 @@ pub struct History {
     /// The latest event.
     now_ns: u64,
     live: FxHashMap<u32, Live>,
-    /// Threads with kernel threads of their own, of which there are no events.
-    left_out: FxHashSet<u32>,
     /// The thread on each carrier.
     lanes: FxHashMap<Lane, u32>,
     threads: Vec<Thread>,
@@ -157,7 +155,6 @@ impl History {
             interval_ns,
             now_ns: begin_ns,
             live: FxHashMap::default(),
-            left_out: FxHashSet::default(),
             lanes: FxHashMap::default(),
             threads: Vec::new(),
             totals: FxHashMap::default(),
@@ -186,23 +183,13 @@ impl History {
         let object = object_of(activity, record.wait_arg);
         self.begin(record.tid, activity, object, self.begin_ns);
         if activity == Activity::Running {
-            let lane = Lane::Carrier(record.carrier);
+            let lane = if record.flags.contains(ThreadFlags::BOUND) {
+                Lane::Bound(record.carrier)
+            } else {
+                Lane::Carrier(record.carrier)
+            };
             self.lanes.entry(lane).or_insert(record.tid);
         }
-    }
-
-    /// Leaves out a thread that has a kernel thread of its own: it is in no ring.
-    pub fn leave_out(&mut self, tid: u32) {
-        if self.left_out.insert(tid)
-            && let Some(live) = self.live.remove(&tid)
-        {
-            self.close(&live.before(), self.now_ns);
-        }
-    }
-
-    /// Returns how many threads were left out.
-    pub fn left_out(&self) -> usize {
-        self.left_out.len()
     }
 
     /// Notes the name of a thread that lives.
@@ -323,7 +310,6 @@ impl History {
     }
 
     fn create(&mut self, event: &Event, at_ns: u64) {
-        self.left_out.remove(&event.thread);
         self.end(event.thread, at_ns);
         self.begin(event.thread, Activity::Runnable, 0, at_ns);
         let position = |tid| self.live.get(tid).map(|live| live.position as usize);
@@ -363,9 +349,6 @@ impl History {
 
     /// Ends what a thread does, and begins something else.
     fn begin(&mut self, tid: u32, activity: Activity, object: u64, at_ns: u64) {
-        if self.left_out.contains(&tid) {
-            return;
-        }
         let serial = match self.live.entry(tid) {
             Entry::Occupied(mut entry) => {
                 let live = entry.get_mut();
@@ -474,7 +457,9 @@ impl History {
 
     /// Returns the thread on a carrier after the last event.
     pub fn running(&self, carrier: u32) -> Option<(u32, Position)> {
-        let tid = *self.lanes.get(&Lane::Carrier(carrier))?;
+        let lanes = [Lane::Carrier(carrier), Lane::Bound(carrier)];
+        let mut threads = lanes.iter().filter_map(|lane| self.lanes.get(lane));
+        let tid = *threads.find(|&&tid| tid != 0)?;
         Some((tid, self.live.get(&tid)?.position))
     }
 

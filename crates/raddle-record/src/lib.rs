@@ -8,6 +8,7 @@
 //! | [`clock`] | the time of a stamp |
 //! | [`order`] | events of all rings in the order of time |
 //! | [`history`] | what each thread does, from event to event |
+//! | [`bound`] | what bound threads do in the kernel |
 //! | [`weights`] | the profile that a history and the stacks of its spans come to |
 //! | [`outputs`] | files and texts that are made of a profile |
 //! | [`conditions`] | what a trace may wait for |
@@ -17,6 +18,7 @@
 //! Everything that is read may be wrong on purpose: nothing here trusts a count or an address, and
 //! all that is kept has a limit.
 
+pub mod bound;
 pub mod clock;
 pub mod conditions;
 pub mod crash;

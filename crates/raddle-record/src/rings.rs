@@ -24,6 +24,8 @@ const SLOT_BYTES: usize = EVENT_WORDS * 8;
 pub enum Lane {
     /// The carrier with this id.
     Carrier(u32),
+    /// The carrier with this id, which runs one bound thread and nothing else.
+    Bound(u32),
     /// A kernel thread that is no carrier.
     Other,
 }
@@ -41,6 +43,10 @@ pub enum From {
 pub struct Rings {
     layout: Layout,
     from: From,
+    /// Carriers of bound threads: no list of the process's has them.
+    bound: Vec<u64>,
+    /// Those of the time before the last call of [`Rings::follow_bound`].
+    bound_before: Vec<u64>,
     /// By the ring's address: its lane, and the next event.
     next: HashMap<u64, (Lane, u64)>,
     lost: u64,
@@ -59,6 +65,8 @@ impl Rings {
         Rings {
             layout,
             from,
+            bound: Vec::new(),
+            bound_before: Vec::new(),
             next: HashMap::new(),
             lost: 0,
             is_behind: false,
@@ -66,6 +74,14 @@ impl Rings {
             lost_before: None,
             bytes: Vec::new(),
         }
+    }
+
+    /// Reads the rings of these carriers, too, which bound threads have. One that is not among them
+    /// any more is read once more: its thread may have ended since the last call.
+    pub fn follow_bound(&mut self, carriers: impl IntoIterator<Item = u64>) {
+        self.bound_before = std::mem::take(&mut self.bound);
+        let most = CARRIERS_MAX as usize;
+        self.bound = carriers.into_iter().take(most).collect();
     }
 
     /// Calls `each` with every event that came since the last call, ring by ring, each in the order
@@ -77,6 +93,7 @@ impl Rings {
         self.is_behind = false;
         self.read_to = None;
         self.read(memory, Lane::Other, self.layout.common_events, &mut each);
+        let mut listed = Vec::new();
         for index in 0..count.min(CARRIERS_MAX) {
             let at = self.layout.carriers.wrapping_add(u64::from(index) * 8);
             let Some(carrier) = memory.word(at).filter(|&carrier| carrier != 0) else {
@@ -85,7 +102,21 @@ impl Rings {
             let id = memory.half(carrier.wrapping_add(self.layout.carrier_id));
             let ring = carrier.wrapping_add(self.layout.carrier.events.into());
             self.read(memory, Lane::Carrier(id.unwrap_or(index)), ring, &mut each);
+            listed.push(carrier);
         }
+        let mut bound = std::mem::take(&mut self.bound);
+        let count = bound.len();
+        let mut before = std::mem::take(&mut self.bound_before);
+        before.retain(|it| !bound.contains(it));
+        bound.append(&mut before);
+        // A carrier may be listed that was a bound thread's before.
+        for &carrier in bound.iter().filter(|it| !listed.contains(it)) {
+            let id = memory.half(carrier.wrapping_add(self.layout.carrier_id));
+            let ring = carrier.wrapping_add(self.layout.carrier.events.into());
+            self.read(memory, Lane::Bound(id.unwrap_or(0)), ring, &mut each);
+        }
+        bound.truncate(count);
+        self.bound = bound;
         // A ring that is new from now on is read from its beginning.
         self.from = From::Oldest;
         true
@@ -293,6 +324,34 @@ mod tests {
         assert!(stamps(&mut later, &process).is_empty());
         process.push();
         assert_eq!(stamps(&mut later, &process), [14]);
+    }
+
+    #[test]
+    fn a_bound_threads_ring_is_read_once_more_after_its_end() {
+        let process = Fake::new(0);
+        let mut unlisted = layout();
+        unlisted.carrier_count = 0x700; // zero
+        let mut rings = Rings::new(unlisted, From::Oldest);
+        let mut read = |bound: Option<u64>| {
+            rings.follow_bound(bound);
+            let mut stamps = Vec::new();
+            rings.poll(&process, |lane, event| {
+                assert_eq!(lane, Lane::Bound(5));
+                stamps.push(event.stamp);
+            });
+            stamps
+        };
+        process.push();
+        assert!(read(None).is_empty());
+        assert_eq!(read(Some(0x1000)), [1]);
+        process.push();
+        assert_eq!(read(None), [2], "the thread's end");
+        process.push();
+        assert!(read(None).is_empty(), "another thread's");
+        // One that is listed is no bound thread's.
+        let mut rings = Rings::new(layout(), From::Oldest);
+        rings.follow_bound([0x1000]);
+        assert_eq!(stamps(&mut rings, &process), [1, 2, 3]);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use raddle_inspect::{ThreadFlags, ThreadRecord, ThreadState, WaitKind};
+use raddle_inspect::{ThreadState, WaitKind};
 use raddle_record::clock::Moment;
 use raddle_record::history::{History, Position, StackNumber, Unread};
 use raddle_record::profile::{Activity, Interner};
@@ -30,6 +30,7 @@ use raddle_stacks::{
     StackReader, Symbols, Target,
 };
 
+use super::bound::Bound;
 use super::chooser::Chooser;
 use super::names;
 use crate::failure::Failure;
@@ -57,6 +58,7 @@ pub(super) struct Recorder {
     pub pid: u32,
     pub command: Vec<String>,
     recording: Recording,
+    pub bound: Bound,
     root: Root,
     pub series: Series,
     /// The runtime's own samples of carriers, if the kernel has refused events.
@@ -132,18 +134,21 @@ impl Recorder {
     /// Begins to record.
     pub(super) fn start(pid: u32, frequency: u32) -> Result<Recorder> {
         let interval = Duration::from_secs(1) / frequency;
-        let recording = Recording::start(pid)?;
+        let mut recording = Recording::start(pid)?;
         let begin = Moment::now();
         let mut history = History::new(begin.boot_ns, interval.as_nanos() as u64);
         for record in recording.threads() {
             history.was_there(&record);
-            note(&mut history, &record);
+            history.name(record.tid, record.name_bytes());
         }
+        let mut bound = Bound::new(pid);
+        bound.count_now(recording.bound(), &history);
         let now = Instant::now();
         Ok(Recorder {
             pid,
             command: command(pid),
             recording,
+            bound,
             root: Root::of(pid)?,
             series: Series::new(pid, interval.as_nanos() as u64),
             own_series: None,
@@ -175,6 +180,7 @@ impl Recorder {
     pub(super) fn record(&mut self, ends: &dyn Fn() -> bool) -> Result<()> {
         while self.epoch(ends)? == Ended::OtherCode {}
         self.end = Moment::now();
+        self.bound.count_now(self.recording.bound(), &self.history);
         self.lost_events = self.recording.lost();
         self.name_all();
         Ok(())
@@ -209,6 +215,7 @@ impl Recorder {
         let (stacks, managed) = reader.into_parts();
         self.has_java |= modules.modules.iter().any(|it| it.name() == "libjvm.so");
         self.epoch += 1;
+        self.bound.begin_epoch();
         self.unnamed_epochs.push(UnnamedEpoch {
             memory,
             modules,
@@ -273,12 +280,16 @@ impl Recorder {
             if now >= next {
                 next = now + self.interval.max(REST);
                 self.read_waits(reader);
+                let at_ns = self.recording.told_ns();
+                self.bound
+                    .look(reader, &mut self.chooser, self.epoch, at_ns);
             }
             if self.looked.elapsed() >= LOOK {
                 self.looked = now;
                 self.series.forget_ended();
-                self.follow_carriers(target);
                 self.name_threads();
+                self.follow_carriers(target);
+                self.bound.count(self.recording.bound(), &self.history);
                 self.name_descriptors();
             }
             if compared.elapsed() >= MAPPINGS {
@@ -296,9 +307,10 @@ impl Recorder {
 
     /// Begins to sample new carriers: by perf events, and by the runtime where there are none.
     fn follow_carriers(&mut self, target: &Target<'_>) {
-        self.series.follow(target);
+        let bound = self.recording.bound();
+        self.series.follow(target, bound);
         if self.own_series.is_none() && self.series.refusal().is_some() {
-            self.own_series = Some(OwnSeries::begin(target));
+            self.own_series = Some(OwnSeries::begin(target, bound));
             self.recording.sample(self.frequency);
         }
     }
@@ -334,9 +346,15 @@ impl Recorder {
         if let Some(own) = &mut self.own_series {
             let boot_ns = |stamp| self.recording.boot_ns(stamp);
             let has_event = |tid| self.series.has(tid);
-            own.take(target, &boot_ns, &has_event, |sample| {
-                pending.push_back(sample);
-            });
+            own.take(
+                target,
+                self.recording.bound(),
+                &boot_ns,
+                &has_event,
+                |sample| {
+                    pending.push_back(sample);
+                },
+            );
         }
         pending
             .make_contiguous()
@@ -472,19 +490,11 @@ impl Recorder {
         }
         let begun = Instant::now();
         for record in self.recording.threads() {
-            note(&mut self.history, &record);
+            self.history.name(record.tid, record.name_bytes());
         }
         self.named = Instant::now();
         self.naming = begun.elapsed();
     }
-}
-
-/// Notes what a thread's record says of it.
-fn note(history: &mut History, record: &ThreadRecord) {
-    if record.flags.contains(ThreadFlags::BOUND) {
-        history.leave_out(record.tid);
-    }
-    history.name(record.tid, record.name_bytes());
 }
 
 /// Returns true if a thread was still in the span when it was read.

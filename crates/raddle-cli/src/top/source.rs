@@ -297,13 +297,6 @@ impl Stat {
     }
 }
 
-/// Returns the CPU time of a kernel thread, and for how long it waited for a CPU.
-pub(super) fn kernel_times(pid: u32, tid: u32) -> Option<(u64, u64)> {
-    let line = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
-    let mut words = line.split_whitespace().map(str::parse);
-    Some((words.next()?.ok()?, words.next()?.ok()?))
-}
-
 /// Returns the numbers here of a process's kernel threads, by those in its own namespace.
 fn numbers_here(pid: u32) -> HashMap<u32, u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task"));
