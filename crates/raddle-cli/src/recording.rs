@@ -3,6 +3,7 @@
 //! The process is asked again and again: it stops by itself some seconds after the last request. A
 //! thread of its own asks, because another tool may have the process's attention for a while.
 
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,11 +16,13 @@ use raddle_record::clock::{Clock, Moment};
 use raddle_record::order::Order;
 use raddle_record::rings::{From, Lane, Rings};
 use raddle_stacks::{BoundThread, Memory, Modules, ProcessMemory, Target, threads_and_bound};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::dump::connect;
 use crate::dump::locate::Location;
+use crate::dump::readable::Readable;
 use crate::dump::understand;
-use crate::failure::{Failure, say};
+use crate::failure::say;
 
 /// For how many seconds more the process records after a request.
 const LASTS_S: u64 = 5;
@@ -89,34 +92,17 @@ impl Recording {
             // The connection is not needed any more.
             _ => (connect::ask(pid, request)?, None),
         };
-        let snapshot = understand(pid, &answer)?;
-        let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
-        let layout = answer.get(behind..).and_then(Layout::parse);
-        let layout = layout.ok_or_else(|| {
-            Failure::input(
-                format!("process {pid} runs under another version of raddle"),
-                "use that one's trace",
-            )
-        })?;
-        let started_ns = snapshot.header().started_ns;
-        let memory = ProcessMemory::of(pid);
-        memory.probe(layout.used).map_err(|refusal| {
-            Failure::input(
-                format!("the memory of process {pid} can't be read: {refusal}"),
-                "run this as root",
-            )
-        })?;
-        let modules = Modules::of(pid).map_err(|error| {
-            Failure::input(
-                format!("the mappings of process {pid} can't be read ({error})"),
-                "see whether it has ended",
-            )
-        })?;
+        let Readable {
+            header,
+            layout,
+            memory,
+            modules,
+        } = Readable::of(pid, &answer)?;
         std::thread::sleep(Duration::from_nanos(Clock::LEAST_NS));
         let mut recording = Recording {
             pid,
             layout,
-            started_ns,
+            started_ns: header.started_ns,
             memory,
             modules,
             rings: Rings::new(layout, from),
@@ -348,6 +334,17 @@ fn ask(pid: u32, layout: &Layout, samples: u32) -> bool {
     };
     let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
     answer.get(behind..).and_then(Layout::parse) == Some(*layout)
+}
+
+/// Returns what becomes true with the first signal that asks for the end. The second one ends this
+/// command at once.
+pub(crate) fn ends_by_signal() -> io::Result<Arc<AtomicBool>> {
+    let ends = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&ends))?;
+        signal_hook::flag::register(signal, Arc::clone(&ends))?;
+    }
+    Ok(ends)
 }
 
 /// The command line of a process.

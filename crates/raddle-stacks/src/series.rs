@@ -12,6 +12,8 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::Path;
 
+use raddle_inspect::Lots;
+
 use crate::bound::BoundThread;
 use crate::capture::Target;
 use crate::kernel::KernelThreads;
@@ -32,7 +34,7 @@ pub struct Series {
     settings: Settings,
     /// By the carrier's kernel thread, in the process's own namespace.
     events: HashMap<u32, Carrier>,
-    random: u64,
+    lots: Lots,
     refusal: Option<io::Error>,
     lost: u64,
 }
@@ -77,7 +79,7 @@ impl Series {
                 pages: PAGES[usize::from(period_ns >= SLOW_NS)],
             },
             events: HashMap::new(),
-            random: u64::from(pid) << 32 | 1,
+            lots: Lots::new(u64::from(pid) << 32),
             refusal: None,
             lost: 0,
         }
@@ -172,12 +174,7 @@ impl Series {
                 });
             });
             if is_sampled {
-                // Xorshift (Marsaglia, 2003).
-                self.random ^= self.random << 13;
-                self.random ^= self.random >> 7;
-                self.random ^= self.random << 17;
-                let drawn_ns = period_ns / 2 + self.random % period_ns.max(1);
-                carrier.event.set_period(drawn_ns);
+                carrier.event.set_period(self.lots.around_ns(period_ns));
             }
         }
     }

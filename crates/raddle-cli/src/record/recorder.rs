@@ -33,7 +33,7 @@ use raddle_stacks::{
 use super::bound::Bound;
 use super::chooser::Chooser;
 use super::names;
-use crate::failure::Failure;
+use crate::failure::{Failure, more_rights};
 use crate::recording::{Recording, command};
 
 /// The least time between two turns of the loop.
@@ -524,7 +524,7 @@ impl Root {
         file.map(Root).map_err(|error| {
             Failure::input(
                 format!("the files of process {pid} can't be reached ({error})"),
-                "run this as root",
+                more_rights(),
             )
         })
     }

@@ -59,7 +59,7 @@ pub(super) fn show(arguments: &TraceArguments, path: &Path) -> Result<ExitCode> 
         .map(|(lane, event)| (*lane, event, clock.boot_ns(event.stamp)));
     let mut times = times.filter(|&(.., at_ns)| at_ns >= begin_ns).peekable();
     let start_ns = times.peek().map_or(end_ns, |&(.., at_ns)| at_ns);
-    let output = Output::create(&arguments.output, arguments.force)?;
+    let output = Output::create_or_stdout(&arguments.output, arguments.force)?;
     let failed = |error| output.failed(&error);
     let file = BufWriter::with_capacity(BUFFER, output.file());
     let mut tracer = Tracer::new(file, past.pid, Vec::new(), start_ns).map_err(failed)?;
@@ -68,8 +68,7 @@ pub(super) fn show(arguments: &TraceArguments, path: &Path) -> Result<ExitCode> 
         tracer.take(&*past.memory, lane, event, at_ns);
     }
     let counts = tracer.finish(end_ns).map_err(failed)?;
-    output.keep()?;
-    say_what_is_there(past.pid, &counts, end_ns - start_ns, &arguments.output)?;
+    say_what_is_there(past.pid, &counts, end_ns - start_ns, output)?;
     if let Some(missing) = past.missing {
         say(&format!(
             "{shown} is too short, {missing} are missing: what it has is shown"

@@ -20,6 +20,7 @@ use crate::state::process::PROCESS;
 use crate::state::samples;
 use crate::sysmon::{WATCHED, watched};
 use core::sync::atomic::Ordering;
+use raddle_inspect::Lots;
 
 /// After so long a carrier is asked again: what it was asked by may have got lost.
 const LOST_NS: u64 = 100_000_000;
@@ -31,7 +32,7 @@ const BOUND: usize = 256;
 pub(crate) struct Ticks {
     /// When the next one is due; 0 while none are wanted.
     due_ns: u64,
-    random: u64,
+    lots: Lots,
     each: [Asked; WATCHED],
     /// Carriers of bound threads, which are not watched otherwise.
     bound: [Asked; BOUND],
@@ -55,7 +56,7 @@ impl Ticks {
         };
         Self {
             due_ns: 0,
-            random: 0x9e37_79b9_7f4a_7c15,
+            lots: Lots::new(0x9e37_79b9_7f4a_7c15),
             each: [none; WATCHED],
             bound: [none; BOUND],
         }
@@ -70,7 +71,7 @@ impl Ticks {
         }
         if self.due_ns == 0 {
             // The time before is no sample's.
-            self.random ^= now_ns;
+            self.lots.stir(now_ns);
             let all = self.each.iter_mut().chain(&mut self.bound);
             all.for_each(|asked| asked.tid = 0);
         } else if now_ns < self.due_ns {
@@ -87,20 +88,13 @@ impl Ticks {
                 ask(asked, carrier, now_ns, period_ns);
             }
         }
-        let within_ns = period_ns / 2 + self.draw() % period_ns;
+        let within_ns = self.lots.around_ns(period_ns);
         self.due_ns = now_ns + within_ns;
         Some(within_ns)
     }
-
-    /// Xorshift (Marsaglia, 2003).
-    fn draw(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
-    }
 }
 
+/// Asks a carrier for a sample, if it is to have one.
 fn ask(asked: &mut Asked, carrier: &Carrier, now_ns: u64, period_ns: u64) {
     let tid = carrier.kernel_tid.load(Ordering::Relaxed);
     let cpu_ns = kthread::cpu_ns(tid);
