@@ -208,6 +208,29 @@ fn a_stopped_process_is_read_without_its_help() {
     });
 }
 
+/// A carrier that has slept was woken, and a thread is not stolen from where it never was.
+#[test]
+fn wake_ups_of_carriers_and_first_turns_of_threads_are_counted() {
+    let name = "inspection::wake_ups_of_carriers_and_first_turns_of_threads_are_counted";
+    with_program(name, &[], |running| {
+        for arguments in [&["--json"][..], &["--json", "--no-stacks"]] {
+            let output = dump_with(running, arguments)?;
+            let document: Value = serde_json::from_slice(&output.stdout)?;
+            let rows = |list: &str| document[list].as_array().cloned().unwrap_or_default();
+            let count = |row: &Value, name: &str| row[name].as_u64().unwrap_or(0);
+            let carriers = rows("carriers");
+            let slept = carriers.iter().filter(|it| count(it, "park") > 1);
+            let woken = slept.clone().filter(|it| count(it, "wakeups") > 0);
+            ensure!(slept.count() == woken.count(), "{document}");
+            let mut threads = rows("threads");
+            threads.retain(|it| count(it, "active") != 0);
+            let is_whole = |it: &Value| count(it, "steal") < count(it, "active");
+            ensure!(threads.iter().all(is_whole), "{document}");
+        }
+        Ok(())
+    });
+}
+
 /// A filter that forbids memory files takes the proof from the server.
 #[test]
 fn a_process_whose_filter_forbids_memory_files_is_read_without_its_help() {

@@ -320,14 +320,19 @@ pub(crate) fn name_all(
     let managed: Vec<_> = managed.into_iter().map(Rc::new).collect();
     let mut name = |stack: Stack| {
         let managed = |number| managed::at(&stack, &managed, number);
+        let is_own = |frame: &Frame| code.contains(&frame.inside());
         let frames = stack.frames.iter().enumerate();
         let frames = frames.map(|(number, frame)| {
-            let is_runtime = code.contains(&frame.inside());
+            let named = symbols.name(frame);
+            let is_own_code = is_own(frame);
+            // The kernel's code for the clock, called by the runtime.
+            let caller = stack.frames.get(number + 1);
+            let is_called = named.module.as_deref() == Some("[vdso]") && caller.is_some_and(is_own);
             NamedFrame {
                 frame: *frame,
-                named: symbols.name(frame),
-                is_runtime,
-                is_exported: is_runtime && symbols.is_exported(code.start, frame),
+                named,
+                is_runtime: is_own_code || is_called,
+                is_exported: is_own_code && symbols.is_exported(code.start, frame),
                 managed: managed(number),
             }
         });
