@@ -63,17 +63,6 @@ static void *tick(void *number)
     return NULL;
 }
 
-/* Computes for long at a time, with a pause in which others run. */
-static void *crunch(void *unused)
-{
-    name_it("crunch", 0);
-    for (;;) {
-        compute_ms(100);
-        sleep_ms(1);
-    }
-    return unused;
-}
-
 static void *rest(void *number)
 {
     name_it("rest", (long)number);
@@ -128,12 +117,6 @@ int main(int argc, char **argv)
             start_small(rest, number(i));
         }
         await_begun(1 + 2 * count);
-    } else if (strcmp(kind, "late") == 0) {
-        start(crunch, NULL);
-        for (long i = 0; i < count; i++) {
-            start_small(tick, number(i));
-        }
-        await_begun(1 + count);
     } else if (strcmp(kind, "convoy") == 0) {
         for (long i = 0; i < count; i++) {
             start_small(queue, number(i));
