@@ -88,8 +88,8 @@ impl Request {
 }
 
 impl CarrierRecord {
-    /// Returns how often a carrier was woken that went to sleep so often: each time, but for a sleep
-    /// that lasts. A spare or a blocked carrier is in no such sleep.
+    /// Returns how often a carrier was woken that went to sleep `park` times: each time, but for a
+    /// sleep that lasts. A spare or a blocked carrier is in no such sleep.
     ///
     /// # Blocking
     /// Nothing.

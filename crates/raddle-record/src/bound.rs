@@ -1,6 +1,6 @@
 //! Bound threads in the kernel. Their calls block there, and no event says so: by the events, the
-//! thread runs. The kernel counts how long its kernel thread executed and waited for a CPU. The rest
-//! of the time for which it ran or was runnable, it waited in the kernel.
+//! thread runs. The kernel counts how long its kernel thread executed and waited for a CPU. The
+//! rest of the time for which it ran or was runnable, it waited in the kernel.
 //!
 //! The sum is exact but for a part of the run delay that isn't known to be before or after the
 //! moment at which the thread began to run. Stacks, read now and then, divide it among places.

@@ -38,8 +38,8 @@ fn put(character: char, to: &mut String) {
     }
 }
 
-/// Returns false for control characters, separators of lines and of paragraphs, and for what Unicode
-/// calls format characters: marks of direction, and others without a width.
+/// Returns false for control characters, separators of lines and of paragraphs, and for what
+/// Unicode calls format characters: marks of direction, and others without a width.
 fn is_harmless(character: char) -> bool {
     let is_format = matches!(
         character,

@@ -1,5 +1,5 @@
-//! Bound threads. Each has a carrier that runs nothing else, with a kernel thread whose calls block
-//! in the kernel. No list of the process's has these carriers; the threads' slots name them.
+//! Bound threads. Each has a carrier that runs nothing else, and its calls block in the kernel. No
+//! list of the process's has these carriers; the threads' slots name them.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-/* A thread whose name would clear a terminal's screen and turn the text behind it around. It waits
+/* A thread with a name that would clear a terminal's screen and turn the text behind it. It waits
  * for a lock that the main thread holds most of the time. Ends with SIGTERM. */
 #include <pthread.h>
 #include <stdio.h>

@@ -1,4 +1,5 @@
-//! HTTP for a scraper: `GET` and `HEAD` of `/metrics`, of version 1.0 or 1.1, one request a connection.
+//! HTTP for a scraper, of version 1.0 or 1.1: `GET` and `HEAD` of `/metrics`, one request a
+//! connection.
 //!
 //! A connection has a thread, of which there are [`CONNECTIONS_MAX`]; further ones are
 //! told to come again later. A

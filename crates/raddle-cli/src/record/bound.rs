@@ -1,8 +1,8 @@
 //! Bound threads of a recording: what the kernel counts of their kernel threads, and where in the
 //! kernel they wait.
 //!
-//! A thread that has not executed since the last look waits where it did then: its stack is not read
-//! again.
+//! A thread that has not executed since the last look waits where it did then: its stack is not
+//! read again.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -42,7 +42,7 @@ struct Followed {
     kernel_tid: u32,
     first: Counted,
     last: Counted,
-    /// At the last look: the CPU time, and the position of the wait in the kernel, if it was in one.
+    /// At the last look: the CPU time, and the position of the wait in the kernel, if any.
     seen: Option<(u64, Option<usize>)>,
     /// The thread was there at the last count.
     is_there: bool,
