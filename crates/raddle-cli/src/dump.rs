@@ -17,6 +17,7 @@ mod managed;
 mod mappings;
 pub(crate) mod one;
 pub(crate) mod process;
+pub(crate) mod readable;
 pub(crate) mod stacks;
 mod symbols;
 mod unwind;

@@ -421,6 +421,49 @@ fn a_signal_is_passed_on_to_the_program() {
     });
 }
 
+/// Whatever signal ends a tool, what it had is written.
+#[test]
+fn a_signal_to_a_tool_loses_nothing() {
+    let name = "records::a_signal_to_a_tool_loses_nothing";
+    with_carriers(name, |mode_name, mode| {
+        let mut arguments = command_line("shares.c")?;
+        arguments.push("60".into());
+        let running = Running::start(mode, mode.command(&arguments)?, None)?;
+        let pid = running.pid().to_string();
+        let folder = RunFolder::new(&format!("signals-{mode_name}"))?;
+        let file = folder.path().join("a.folded");
+        let path = file.to_str().context("a path")?;
+        let begun = Instant::now();
+        while !run(record(mode, &["-d", "0.1", &pid])?)?.status.success() {
+            ensure!(begun.elapsed() < LIMIT, "it is never recorded");
+        }
+        for signal in [Signal::QUIT, Signal::HUP, Signal::INT, Signal::TERM] {
+            for tool in ["record", "trace", "locks"] {
+                let mut command = Command::new(raddle()?);
+                command.args([tool, &pid, "-d", "30"]);
+                if tool != "locks" {
+                    command.args(["--force", "-o", path]);
+                }
+                let tool_process = command
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::piped())
+                    .spawn()?;
+                std::thread::sleep(Duration::from_millis(700));
+                let id = rustix::process::Pid::from_child(&tool_process);
+                rustix::process::kill_process(id, signal)?;
+                let output = tool_process.wait_with_output()?;
+                ensure!(output.status.success(), "{tool} {signal:?}: {output:?}");
+                ensure!(!output.stdout.is_empty(), "{tool} {signal:?}: {output:?}");
+                if tool != "locks" {
+                    ensure!(std::fs::metadata(&file)?.len() > 100, "{tool} {signal:?}");
+                    std::fs::remove_file(&file)?;
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn what_was_recorded_before_a_crash_is_written() {
     let name = "records::what_was_recorded_before_a_crash_is_written";
@@ -484,7 +527,7 @@ fn what_can_not_be_recorded_is_one_sentence() {
                 "is given twice",
             ),
             (vec!["-d", "0", &own], "0.01 to 3600"),
-            (vec!["-F", "0", &own], "--frequency"),
+            (vec!["-F", "0", &own], "a whole number from 1 to 10000"),
             (vec!["0"], "PID"),
             (vec![], "PID"),
             (vec![&own, "--", "true"], "cannot be used with"),

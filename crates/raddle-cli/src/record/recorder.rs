@@ -22,7 +22,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use raddle_inspect::{ThreadFlags, ThreadRecord, ThreadState, WaitKind};
+use raddle_inspect::{ThreadState, WaitKind};
 use raddle_record::clock::Moment;
 use raddle_record::history::{History, Position, StackNumber, Unread};
 use raddle_record::profile::{Activity, Interner};
@@ -33,9 +33,10 @@ use raddle_stacks::{
     StackReader, Symbols, Target,
 };
 
+use super::bound::Bound;
 use super::chooser::Chooser;
 use super::names;
-use crate::failure::Failure;
+use crate::failure::{Failure, more_rights};
 use crate::recording::{Recording, command};
 
 /// The least time between two turns of the loop.
@@ -62,6 +63,7 @@ pub(super) struct Recorder {
     pub pid: u32,
     pub command: Vec<String>,
     recording: Recording,
+    pub bound: Bound,
     root: Root,
     pub series: Series,
     /// The runtime's own samples of carriers, if the kernel has refused events.
@@ -139,18 +141,21 @@ impl Recorder {
     /// Begins to record. Without `is_sampled`, carriers are not sampled while they execute.
     pub(super) fn start(pid: u32, frequency: u32, is_sampled: bool) -> Result<Recorder> {
         let interval = Duration::from_secs(1) / frequency;
-        let recording = Recording::start(pid)?;
+        let mut recording = Recording::start(pid)?;
         let begin = Moment::now();
         let mut history = History::new(begin.boot_ns, interval.as_nanos() as u64);
         for record in recording.threads() {
             history.was_there(&record);
-            note(&mut history, &record);
+            history.name(record.tid, record.name_bytes());
         }
+        let mut bound = Bound::new(pid);
+        bound.count_now(recording.bound(), &history);
         let now = Instant::now();
         Ok(Recorder {
             pid,
             command: command(pid),
             recording,
+            bound,
             root: Root::of(pid)?,
             series: Series::new(pid, interval.as_nanos() as u64),
             own_series: None,
@@ -183,6 +188,7 @@ impl Recorder {
     pub(super) fn record(&mut self, ends: &dyn Fn() -> bool) -> Result<()> {
         while self.epoch(ends)? == Ended::OtherCode {}
         self.end = Moment::now();
+        self.bound.count_now(self.recording.bound(), &self.history);
         self.lost_events = self.recording.lost();
         self.name_all();
         Ok(())
@@ -217,6 +223,7 @@ impl Recorder {
         let (stacks, managed) = reader.into_parts();
         self.has_java |= modules.modules.iter().any(|it| it.name() == "libjvm.so");
         self.epoch += 1;
+        self.bound.begin_epoch();
         self.unnamed_epochs.push(UnnamedEpoch {
             memory,
             modules,
@@ -282,13 +289,17 @@ impl Recorder {
             if now >= next {
                 next = now + self.interval.max(REST);
                 self.read_waits(reader);
+                let at_ns = self.recording.told_ns();
+                self.bound
+                    .look(reader, &mut self.chooser, self.epoch, at_ns);
             }
             if self.looked.elapsed() >= LOOK {
                 self.looked = now;
                 self.series.forget_ended();
                 self.series.set_prompt(reader.must_be_prompt());
-                self.follow_carriers(target);
                 self.name_threads();
+                self.follow_carriers(target);
+                self.bound.count(self.recording.bound(), &self.history);
                 self.name_descriptors();
             }
             if compared.elapsed() >= MAPPINGS {
@@ -308,9 +319,10 @@ impl Recorder {
         if !self.is_sampled {
             return;
         }
-        self.series.follow(target);
+        let bound = self.recording.bound();
+        self.series.follow(target, bound);
         if self.own_series.is_none() && self.series.refusal().is_some() {
-            self.own_series = Some(OwnSeries::begin(target));
+            self.own_series = Some(OwnSeries::begin(target, bound));
             self.recording.sample(self.frequency);
         }
     }
@@ -361,9 +373,15 @@ impl Recorder {
         if let Some(own) = &mut self.own_series {
             let boot_ns = |stamp| self.recording.boot_ns(stamp);
             let has_event = |tid| self.series.has(tid);
-            own.take(target, &boot_ns, &has_event, |sample| {
-                pending.push_back(sample);
-            });
+            own.take(
+                target,
+                self.recording.bound(),
+                &boot_ns,
+                &has_event,
+                |sample| {
+                    pending.push_back(sample);
+                },
+            );
         }
         pending
             .make_contiguous()
@@ -499,19 +517,11 @@ impl Recorder {
         }
         let begun = Instant::now();
         for record in self.recording.threads() {
-            note(&mut self.history, &record);
+            self.history.name(record.tid, record.name_bytes());
         }
         self.named = Instant::now();
         self.naming = begun.elapsed();
     }
-}
-
-/// Notes what a thread's record says of it.
-fn note(history: &mut History, record: &ThreadRecord) {
-    if record.flags.contains(ThreadFlags::BOUND) {
-        history.leave_out(record.tid);
-    }
-    history.name(record.tid, record.name_bytes());
 }
 
 /// Returns true if a thread was still in the span when it was read.
@@ -541,7 +551,7 @@ impl Root {
         file.map(Root).map_err(|error| {
             Failure::input(
                 format!("the files of process {pid} can't be reached ({error})"),
-                "run this as root",
+                more_rights(),
             )
         })
     }
