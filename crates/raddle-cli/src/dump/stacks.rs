@@ -17,7 +17,7 @@ use raddle_stacks::{
 use super::filter::{Filter, rebuild};
 use super::locate::Location;
 use super::process::Process;
-use super::{lights, managed, understand};
+use super::{lights, managed, start, understand};
 use crate::failure::Failure;
 
 /// The stacks, and what was read with them.
@@ -324,8 +324,10 @@ pub(crate) fn name_all(
             is_runtime: code.contains(&frame.inside()),
             managed: managed(number),
         });
+        let mut frames: Vec<NamedFrame> = frames.collect();
+        start::name(&mut frames);
         NamedStack {
-            frames: frames.collect(),
+            frames,
             unplaced: managed(stack.frames.len()),
             stack,
         }
