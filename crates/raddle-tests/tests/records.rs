@@ -37,7 +37,7 @@ fn shares_are_those_that_the_program_has_measured() {
         let path = file.to_str().context("a path")?;
         let command = record(mode, &["-F", "999", "-o", path, "--"])?;
         let (printed, said, stacks) = record_shares(command, &file)?;
-        compare_all(&said, &stacks, &COMPUTING, &WAITING)?;
+        compare_all(&said, &stacks, &COMPUTING, &WAITING, &LOCKS)?;
         // The time for locks is exact; other threads are runnable meanwhile.
         let waits = times(&stacks, &LOCKS);
         for lock in LOCKS {
@@ -74,7 +74,7 @@ fn where_perf_events_are_refused_the_runtime_itself_samples() {
         let path = file.to_str().context("a path")?;
         let command = record_without_events(mode, &["-F", "999", "-o", path, "--"])?;
         let (printed, said, stacks) = record_shares(command, &file)?;
-        compare_all(&said, &stacks, &COMPUTING, &WAITING)?;
+        compare_all(&said, &stacks, &COMPUTING, &WAITING, &LOCKS)?;
         // The frames go on to where the thread began.
         let is_whole = |frames: &[String]| frames.iter().any(|it| it.contains("start_thread"));
         let computing = stacks

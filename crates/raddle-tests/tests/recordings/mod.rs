@@ -29,8 +29,9 @@ pub(crate) const LOCKS: [&str; 3] = ["lock_one", "lock_two", "lock_three"];
 /// By how many points a share may be off: samples are chosen by lot.
 const POINTS: f64 = 2.0;
 /// The same on a busy machine, which gives fewer of them, and stops threads between two readings of
-/// their own clocks.
+/// their own clocks; and for locks, where the interpreter's own lock is waited for, too.
 const POINTS_BUSY: f64 = 5.0;
+const POINTS_BUSY_LOCKS: f64 = 8.0;
 /// A machine is busy that takes so much of the carriers' time.
 const BUSY: f64 = 0.02;
 
@@ -120,12 +121,13 @@ pub(crate) fn executing(stacks: &Stacks) -> Stacks {
     stacks.iter().filter(executes).cloned().collect()
 }
 
-/// Compares the shares of functions that compute, and of those that wait.
+/// Compares the shares of functions that compute, of those that wait, and of waits for locks.
 pub(crate) fn compare_all(
     said: &Times,
     stacks: &Stacks,
     computing: &[&str],
     waiting: &[&str],
+    locking: &[&str],
 ) -> Result<()> {
     let sum = |stacks: &Stacks| stacks.iter().map(|it| it.1).sum::<u64>() as f64;
     let is_without = |frame: &String| frame.contains("without a CPU");
@@ -135,7 +137,14 @@ pub(crate) fn compare_all(
     let without: Stacks = without.cloned().collect();
     let executing = executing(stacks);
     let is_busy = sum(&without) > sum(&executing) * BUSY;
-    let points = if is_busy { POINTS_BUSY } else { POINTS };
+    let (points, of_locks) = if is_busy {
+        (POINTS_BUSY, POINTS_BUSY_LOCKS)
+    } else {
+        (POINTS, POINTS)
+    };
+    // What holds a lock is not what waits for it.
+    let locked = times(stacks, &[locking, &["Shares.hold"]].concat());
+    compare(said, &locked, locking, of_locks)?;
     compare(said, &times(&executing, computing), computing, points)?;
     compare(said, &times(stacks, waiting), waiting, points)
 }
