@@ -5,6 +5,7 @@ mod chooser;
 pub(crate) mod formats;
 mod locks;
 pub(crate) mod locks_command;
+mod mappings;
 mod names;
 mod program;
 mod recorder;

@@ -11,7 +11,7 @@ use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use raddle_inspect::{Event, Layout, Request, RequestKind, ThreadRecord};
+use raddle_inspect::{Event, Layout, Request, RequestKind, ThreadFlags, ThreadRecord, ThreadState};
 use raddle_record::clock::{Clock, Moment};
 use raddle_record::order::Order;
 use raddle_record::rings::{From, Lane, Rings};
@@ -227,6 +227,18 @@ impl Recording {
             let name = String::from_utf8_lossy(thread.name_bytes());
             (thread.tid, name.into_owned(), thread.group)
         })
+    }
+
+    /// Returns the carriers that run a thread now, with the threads.
+    pub(crate) fn running(&mut self) -> Vec<(u32, u32)> {
+        let threads = self.threads().into_iter();
+        let runs = |it: &ThreadRecord| {
+            it.state == ThreadState::RUNNING && !it.flags.contains(ThreadFlags::BOUND)
+        };
+        threads
+            .filter(runs)
+            .map(|it| (it.carrier, it.tid))
+            .collect()
     }
 
     /// Has the next call of [`Recording::poll`] begin with the oldest events that are kept.

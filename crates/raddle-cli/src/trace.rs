@@ -64,8 +64,10 @@ fn follow(arguments: &TraceArguments, pid: u32) -> Result<ExitCode> {
     let mut tracer =
         Tracer::new(file, pid, command(pid), begin_ns).map_err(|error| output.failed(&error))?;
     tracer.name_all(recording.names());
+    tracer.begins_now(begin_ns);
     write_all(arguments, &mut recording, &mut tracer)?;
     tracer.name_all(recording.names());
+    tracer.run_at_end(recording.running());
     let end_ns = Moment::now().boot_ns;
     let counts = tracer
         .finish(end_ns)

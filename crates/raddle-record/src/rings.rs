@@ -376,7 +376,7 @@ mod tests {
             let mut stamps = Vec::new();
             rings.poll(&process, |lane, event| {
                 assert_eq!(lane, Lane::Bound(5));
-                stamps.push(event.stamp);
+                stamps.push(event[0]);
             });
             stamps
         };

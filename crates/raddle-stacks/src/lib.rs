@@ -69,7 +69,7 @@ pub use bound::{BoundThread, KernelTimes, kernel_waits, threads_and_bound};
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture, capture_with};
 pub use carriers::{CarrierSlice, CarrierSlot, Carriers, EngineSlot, carriers};
 pub use java::{Java, JavaLock, JavaThread};
-pub use kernel::{StoppedThreads, UserRegisters};
+pub use kernel::{StoppedThreads, UserRegisters, kernel_numbers};
 pub use managed::{Language, ManagedAt, ManagedFrame};
 pub use memory::{Memory, ProcessMemory, Refusal};
 pub use modules::{Module, Modules};

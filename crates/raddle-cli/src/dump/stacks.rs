@@ -18,7 +18,7 @@ use raddle_stacks::{
 use super::filter::{Filter, rebuild};
 use super::locate::Location;
 use super::process::Process;
-use super::{lights, managed, understand};
+use super::{lights, managed, start, understand};
 use crate::failure::{Failure, more_rights};
 
 /// The stacks, and what was read with them.
@@ -336,8 +336,10 @@ pub(crate) fn name_all(
                 managed: managed(number),
             }
         });
+        let mut frames: Vec<NamedFrame> = frames.collect();
+        start::name(&mut frames);
         NamedStack {
-            frames: frames.collect(),
+            frames,
             unplaced: managed(stack.frames.len()),
             stack,
         }

@@ -14,11 +14,7 @@
 //! the frames is read from memory that changes.
 
 use std::collections::{HashMap, VecDeque};
-use std::fs::{self, File};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, BufRead, BufReader};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -35,8 +31,9 @@ use raddle_stacks::{
 
 use super::bound::Bound;
 use super::chooser::Chooser;
+use super::mappings::{Mappings, Root};
 use super::names;
-use crate::failure::{Failure, more_rights};
+use crate::failure::Failure;
 use crate::recording::{Recording, command};
 
 /// The least time between two turns of the loop.
@@ -47,8 +44,6 @@ const LONGEST: Duration = Duration::from_millis(50);
 const LOOK: Duration = Duration::from_millis(100);
 /// Of the time for names, at most this part is spent.
 const NAMES_PART: u32 = 400;
-/// How often mappings are compared.
-const MAPPINGS: Duration = Duration::from_secs(2);
 /// The most samples of carriers that are kept.
 const ON_CPU_MAX: usize = 1 << 21;
 /// The most objects of which names are looked for.
@@ -268,11 +263,10 @@ impl Recorder {
         &mut self,
         target: &Target<'_>,
         reader: &mut StackReader<'_>,
-        mappings: u64,
+        mut mappings: Mappings,
         ends: &dyn Fn() -> bool,
     ) -> Result<Ended> {
         let mut next = Instant::now();
-        let mut compared = Instant::now();
         self.series.set_prompt(reader.must_be_prompt());
         self.follow_carriers(target);
         loop {
@@ -302,12 +296,8 @@ impl Recorder {
                 self.bound.count(self.recording.bound(), &self.history);
                 self.name_descriptors();
             }
-            if compared.elapsed() >= MAPPINGS {
-                compared = now;
-                match self.root.mappings(self.pid) {
-                    Ok(found) if found != mappings => return Ok(Ended::OtherCode),
-                    _ => {}
-                }
+            if mappings.are_others(self.pid, target.modules) {
+                return Ok(Ended::OtherCode);
             }
             let pause = next.saturating_duration_since(Instant::now()).min(LONGEST);
             self.wait(pause.min(self.recording.patience()));
@@ -535,46 +525,5 @@ fn is_still(captured: &Captured, unread: &Unread) -> bool {
         Activity::Runnable => record.state == ThreadState::RUNNABLE,
         Activity::InKernel => matches!(captured.kind, Kind::InKernel(_) | Kind::LentToChild),
         Activity::Running | Activity::WithoutCpu => false,
-    }
-}
-
-/// The root folder of a process, which stays reachable after its end.
-struct Root(File);
-
-impl Root {
-    fn of(pid: u32) -> Result<Root, Failure> {
-        let path = format!("/proc/{pid}/root");
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-            .open(path);
-        file.map(Root).map_err(|error| {
-            Failure::input(
-                format!("the files of process {pid} can't be reached ({error})"),
-                more_rights(),
-            )
-        })
-    }
-
-    /// Returns the code that the process has mapped, and a number that changes with it.
-    fn modules(&self, pid: u32) -> io::Result<(Modules, u64)> {
-        let number = self.mappings(pid)?;
-        let maps = BufReader::new(File::open(format!("/proc/{pid}/maps"))?);
-        let root = format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd());
-        Ok((Modules::parse(maps, &root)?, number))
-    }
-
-    /// Returns a number that changes when files with code are mapped or unmapped.
-    fn mappings(&self, pid: u32) -> io::Result<u64> {
-        let maps = BufReader::new(File::open(format!("/proc/{pid}/maps"))?);
-        let mut hasher = DefaultHasher::new();
-        for line in maps.split(b'\n') {
-            let line = line?;
-            let is_code = line.split(|&byte| byte == b' ').nth(1);
-            if is_code.is_some_and(|rights| rights.get(2) == Some(&b'x')) && line.contains(&b'/') {
-                line.hash(&mut hasher);
-            }
-        }
-        Ok(hasher.finish())
     }
 }

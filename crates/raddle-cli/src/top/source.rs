@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use raddle_inspect::{Header, Layout, Request, RequestKind};
-use raddle_stacks::{Modules, ProcessMemory, Target};
+use raddle_stacks::{Modules, ProcessMemory, Target, kernel_numbers};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::dump::connect;
@@ -193,7 +193,7 @@ impl Source {
         }
         let mut tids = self.tids.borrow_mut();
         if !tids.contains_key(&own_tid) {
-            *tids = numbers_here(self.pid);
+            *tids = kernel_numbers(self.pid);
         }
         tids.get(&own_tid).copied().unwrap_or(0)
     }
@@ -279,20 +279,6 @@ impl Stat {
             cpu_ns: ticks.saturating_mul(tick_ns),
         })
     }
-}
-
-/// Returns the numbers here of a process's kernel threads, by those in its own namespace.
-fn numbers_here(pid: u32) -> HashMap<u32, u32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
-    let tids = tasks.into_iter().flatten().filter_map(|task| {
-        let name = task.ok()?.file_name();
-        let status = fs::read_to_string(format!("/proc/{pid}/task/{}/status", name.to_str()?));
-        let status = status.ok()?;
-        let own = status.lines().find_map(|it| it.strip_prefix("NSpid:"))?;
-        let own = own.split_whitespace().last()?.parse().ok()?;
-        Some((own, name.to_str()?.parse().ok()?))
-    });
-    tids.collect()
 }
 
 /// Returns the first words of a process's command line.
