@@ -498,8 +498,8 @@ mod tests {
         };
         assert_eq!(shown(&["r_park", "R_wait", "main"]), ["R_wait", "main"]);
         assert_eq!(
-            shown(&["r_note", "r_entry", "read", "main"]),
-            ["read", "main"]
+            shown(&["r_note", "r_entry", "libc", "main"]),
+            ["libc", "main"]
         );
         assert_eq!(shown(&["r_note", "main", "r_start"]), ["main"]);
         assert!(shown(&["r_note", "r_loop"]).is_empty());
