@@ -304,8 +304,8 @@ impl Recorder {
         }
     }
 
-    /// Begins to sample new carriers, if samples are wanted: by perf events, and by the runtime where
-    /// there are none.
+    /// Begins to sample new carriers, if samples are wanted: by perf events, and by the runtime
+    /// where there are none.
     fn follow_carriers(&mut self, target: &Target<'_>) {
         if !self.is_sampled {
             return;
