@@ -69,7 +69,12 @@ fn check_profile(mut command: Command, file: &Path, has_perf_events: bool) -> Re
         ),
     ];
     for (thread, function, activities) in found {
-        let found = seconds(&folded, thread, function, activities);
+        let mut found = seconds(&folded, thread, function, activities);
+        if function == "wait_for_pipe" {
+            // So has one of which the call is over.
+            let note = "[on a carrier without a CPU]";
+            found += seconds(&folded, thread, note, &[note]);
+        }
         let said = said[function];
         // The runtime's samples come at most 1000 times a second, and not while it sleeps.
         let least = if has_perf_events || function != "compute" {
@@ -167,7 +172,7 @@ fn a_lock_that_a_bound_thread_waits_for_is_listed() {
         let document: Value = serde_json::from_str(&text)?;
         let lock = &document["locks"][0];
         ensure!(
-            lock["name"] == "lock_bound" && lock["threads"] == 1,
+            lock["name"] == "lock_bound" && lock["kind"] == "mutex",
             "{document}"
         );
         let waited_s = lock["waited_ns"].as_f64().context("a time")? / 1e9;
