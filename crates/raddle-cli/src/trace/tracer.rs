@@ -6,7 +6,7 @@ use std::time::Instant;
 use raddle_record::perfetto::{Counts, PerfettoWriter};
 use raddle_record::rings::Lane;
 
-use raddle_inspect::Event;
+use raddle_inspect::{Event, EventKind};
 use raddle_stacks::Memory;
 
 /// Writes events to a file for Perfetto. An error is kept until the end.
@@ -14,6 +14,8 @@ pub(super) struct Tracer<W> {
     writer: PerfettoWriter<W>,
     /// When names were read last.
     pub named: Instant,
+    /// A thread has begun since then.
+    pub has_new: bool,
     failure: Option<io::Error>,
 }
 
@@ -23,6 +25,7 @@ impl<W: io::Write> Tracer<W> {
         Ok(Tracer {
             writer: PerfettoWriter::new(output, pid, command, boot_ns)?,
             named: Instant::now(),
+            has_new: false,
             failure: None,
         })
     }
@@ -32,6 +35,7 @@ impl<W: io::Write> Tracer<W> {
         if let Some(place) = self.writer.wants_text(event) {
             self.writer.text(place, &text(memory, place));
         }
+        self.has_new |= event.kind == EventKind::CREATE;
         if self.failure.is_none() {
             let written = self.writer.event(lane, event, boot_ns);
             self.failure = written.err();
@@ -41,6 +45,7 @@ impl<W: io::Write> Tracer<W> {
     /// Tells the names of threads.
     pub(super) fn name_all(&mut self, names: impl IntoIterator<Item = (u32, String, u32)>) {
         self.named = Instant::now();
+        self.has_new = false;
         for (tid, name, group) in names {
             if self.failure.is_none() {
                 self.failure = self.writer.name(tid, &name, group).err();
