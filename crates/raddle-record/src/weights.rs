@@ -5,7 +5,7 @@
 //!
 //! | sample | stands for |
 //! |---|---|
-//! | of a span that the reader chose with chance *p* | its length, at least the time between looks, over *p* |
+//! | of a span, read with chance *p* | its length, at least the time between looks, over *p* |
 //! | of a carrier that executes | the CPU time since the sample before |
 //!
 //! A span that is shorter than the time between two looks is seen by chance, too, in proportion to

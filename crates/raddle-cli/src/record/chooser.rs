@@ -1,5 +1,5 @@
-//! Which stacks of waiting threads are read: as many as cost a two-hundred-and-fiftieth of a CPU, by
-//! lot. A higher frequency raises this part in proportion.
+//! Which stacks of waiting threads are read: as many as cost 0.4 percent of a CPU, by lot. A higher
+//! frequency raises this part in proportion.
 
 use std::time::{Duration, Instant};
 

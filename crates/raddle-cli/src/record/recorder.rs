@@ -10,8 +10,9 @@
 //! 3. Read the frames of the samples.
 //! 4. Read the stacks of threads that have begun to wait and wait still.
 //!
-//! Where many threads wait, several intervals pass between two turns. Steps 1 to 3 are done more often while rings fill up fast, and after each sample if a part of
-//! the frames is read from memory that changes.
+//! Where many threads wait, several intervals pass between two turns. Steps 1 to 3 are done more
+//! often while rings fill up fast, and after each sample if a part of the frames is read from memory
+//! that changes.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::{self, File};
@@ -311,7 +312,8 @@ impl Recorder {
         }
     }
 
-    /// Begins to sample new carriers, if samples are wanted: by perf events, and by the runtime where there are none.
+    /// Begins to sample new carriers, if samples are wanted: by perf events, and by the runtime
+    /// where there are none.
     fn follow_carriers(&mut self, target: &Target<'_>) {
         if !self.is_sampled {
             return;

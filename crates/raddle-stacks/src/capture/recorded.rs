@@ -41,8 +41,8 @@ impl<'a> Camera<'a> {
         }
     }
 
-    /// As [`Camera::take`], by one call to the kernel, of a thread that waits as deep in its stack as
-    /// when these pages of it were read: its slot, the pages, and its slot again. `None` if the
+    /// As [`Camera::take`], by one call to the kernel, of a thread that waits as deep in its stack
+    /// as when these pages of it were read: its slot, the pages, and its slot again. `None` if the
     /// thread does something else, if its stack has other pages, or if frames of Python have to be
     /// read, too.
     pub(crate) fn take_again(&mut self, known: &Slot, pages: &[u64]) -> Option<Captured> {
