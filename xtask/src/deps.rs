@@ -67,6 +67,22 @@ const PROMETHEUS: Wheel = Wheel {
     name: "prometheus-client",
 };
 
+/// The schema of Perfetto's traces: a package without a program.
+const PERFETTO: Wheel = Wheel {
+    wanted: "perfetto==0.59.1",
+    folder: "perfetto",
+    program: "perfetto/protos/perfetto/trace/perfetto_trace_pb2.py",
+    name: "perfetto",
+};
+
+/// What reads such a schema.
+const PROTOBUF: Wheel = Wheel {
+    wanted: "protobuf==7.36.2",
+    folder: "perfetto",
+    program: "google/protobuf/__init__.py",
+    name: "protobuf",
+};
+
 const fn programs(
     package: &'static str,
     names: &'static [&'static str],
@@ -118,6 +134,16 @@ const DEPENDENCIES: &[Dependency] = &[
         package: "prometheus-client",
         present: Presence::Wheel(&PROMETHEUS),
         without: "lane real: metrics in a parser of Prometheus",
+    },
+    Dependency {
+        package: "perfetto",
+        present: Presence::Wheel(&PERFETTO),
+        without: "lane real: traces by Perfetto's schema",
+    },
+    Dependency {
+        package: "protobuf",
+        present: Presence::Wheel(&PROTOBUF),
+        without: "lane real: traces by Perfetto's schema",
     },
     programs("nodejs", &["node"], "lane real: JavaScript"),
     programs(

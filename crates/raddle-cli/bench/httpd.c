@@ -1,11 +1,14 @@
 // An HTTP server with a thread for each connection. It prints its port, then serves until killed.
 // Two numbers: how many threads compute meanwhile, and how many read a file past the cache. A third
-// is the port; without it the port is a free one.
+// is the port; without it, and if it is 0, the port is a free one. A fourth number is how many
+// threads mostly wait: they sleep, or poll a pipe that stays empty, for half a second to one and a
+// half.
 #define _GNU_SOURCE
 #include "common.h"
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <pthread.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -77,6 +80,34 @@ static long open_uncached(void) {
   return uncached;
 }
 
+static int never[2]; // a pipe
+
+static void *wait_mostly(void *argument) {
+  uint64_t dice = (uintptr_t)argument;
+  int sleeps = dice % 2 == 0;
+  for (;;) {
+    dice = dice * 6364136223846793005u + 1442695040888963407u;
+    int ms = 500 + (int)((dice >> 33) % 1000);
+    struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L};
+    struct pollfd end = {.fd = never[0], .events = POLLIN};
+    if (sleeps)
+      nanosleep(&time, NULL);
+    else
+      poll(&end, 1, ms);
+  }
+}
+
+static void keep_waiting(long count) {
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, 65536);
+  must(pipe(never), "pipe");
+  for (long i = 0; i < count; i++) {
+    pthread_t thread;
+    must(pthread_create(&thread, &attributes, wait_mostly, (void *)i), "pthread_create");
+  }
+}
+
 static void keep_busy(int argc, char **argv) {
   pthread_t thread;
   long computing = argc > 1 ? atol(argv[1]) : 0, reading = argc > 2 ? atol(argv[2]) : 0;
@@ -98,6 +129,7 @@ int main(int argc, char **argv) {
   must(listen(listener, 4096), "listen");
   must(getsockname(listener, (struct sockaddr *)&address, &length), "getsockname");
   keep_busy(argc, argv);
+  keep_waiting(argc > 4 ? atol(argv[4]) : 0);
   pthread_t thread;
   must(pthread_create(&thread, NULL, accept_all, (void *)(long)listener), "pthread_create");
   printf("READY %d\n", ntohs(address.sin_port));

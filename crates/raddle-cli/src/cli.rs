@@ -286,7 +286,13 @@ pub(crate) struct DumpArguments {
     pub deadlocks: bool,
 
     /// For how many seconds --cpu looks
-    #[arg(long, default_value = "1", requires = "cpu", value_parser = parse_interval)]
+    #[arg(
+        long,
+        default_value = "1",
+        requires = "cpu",
+        allow_negative_numbers = true,
+        value_parser = parse_interval
+    )]
     pub interval: f64,
 
     #[command(flatten)]

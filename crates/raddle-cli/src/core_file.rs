@@ -24,7 +24,7 @@ use crate::dump::filter::rebuild;
 use crate::dump::from_core::{Opened, truncated};
 use crate::dump::locate::Location;
 use crate::dump::understand;
-use crate::failure::{Failure, print, say};
+use crate::failure::{Failure, more_rights, print, say};
 use crate::output::Output;
 
 /// Set in the number of a kernel thread if a green thread has the same one.
@@ -295,7 +295,7 @@ fn identity(pid: u32, header: &Header) -> Identity {
 
 fn unreadable(pid: u32, refusal: Refusal) -> Failure {
     let cure = match refusal {
-        Refusal::Forbidden => "run this as root, or with CAP_SYS_PTRACE",
+        Refusal::Forbidden => more_rights(),
         Refusal::Gone => "look for the process with pidof or ps",
         Refusal::Missing => "run this outside of the container or filter",
         Refusal::Unmapped => "use the raddle that started it",

@@ -17,7 +17,9 @@ mod managed;
 mod mappings;
 pub(crate) mod one;
 pub(crate) mod process;
+pub(crate) mod readable;
 pub(crate) mod stacks;
+mod start;
 mod symbols;
 mod unwind;
 mod usage;
@@ -233,8 +235,12 @@ fn sitting(pid: u32, snapshot: &Snapshot<'_>) -> Vec<(u32, blocking::BlockedThre
         return Vec::new();
     }
     let mappings = mappings::Mappings::of(pid);
+    let numbers = raddle_stacks::kernel_numbers(pid);
     let sits = |record: raddle_inspect::CarrierRecord| {
-        let sitting = blocking::BlockedThread::of(pid, record.kernel_tid, &mappings)?;
+        let tid = numbers
+            .get(&record.kernel_tid)
+            .unwrap_or(&record.kernel_tid);
+        let sitting = blocking::BlockedThread::of(pid, *tid, &mappings)?;
         Some((record.current_tid, sitting))
     };
     blocked.filter_map(sits).collect()

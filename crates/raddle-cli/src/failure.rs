@@ -58,6 +58,15 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(status.unwrap_or(BAD_INPUT))
 }
 
+/// Returns how a user gets the right to look into a process.
+pub(crate) fn more_rights() -> &'static str {
+    if rustix::process::geteuid().is_root() {
+        "give this command CAP_SYS_PTRACE, outside of containers and filters"
+    } else {
+        "run this as root"
+    }
+}
+
 /// Prints a text on standard output.
 ///
 /// # Errors

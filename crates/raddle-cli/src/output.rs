@@ -2,14 +2,14 @@
 //! knows.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
-use std::os::fd::AsRawFd;
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
 
-use crate::failure::Failure;
+use crate::failure::{Failure, print, say};
 
 /// A file that is being written. It has no name until it is kept, so that nothing is left if this
 /// process is killed; where the file system can't do that, it is removed unless it is kept.
@@ -20,9 +20,54 @@ pub(crate) struct Output {
     /// Where it goes when it is whole.
     goal: PathBuf,
     replaces: bool,
+    /// It is standard output, and has no name.
+    is_stdout: bool,
 }
 
 impl Output {
+    /// As [`Output::create`]; `-` is standard output, if that is no terminal.
+    pub(crate) fn create_or_stdout(goal: &Path, force: bool) -> Result<Output, Failure> {
+        if goal.as_os_str() != "-" {
+            return Output::create(goal, force);
+        }
+        let stdout = io::stdout();
+        if stdout.is_terminal() {
+            let what = "standard output is a terminal, which can't show this file";
+            return Err(Failure::input(what, "write it to a pipe, or give a name"));
+        }
+        let file = stdout.as_fd().try_clone_to_owned().map_err(|error| {
+            let what = format!("standard output can't be used ({error})");
+            Failure::input(what, "give a name")
+        })?;
+        Ok(Output {
+            file: file.into(),
+            path: None,
+            goal: goal.to_owned(),
+            replaces: false,
+            is_stdout: true,
+        })
+    }
+
+    /// Returns the name of what is written.
+    pub(crate) fn shown(&self) -> String {
+        if self.is_stdout {
+            return "standard output".into();
+        }
+        self.goal.display().to_string()
+    }
+
+    /// The file is whole. Prints a line then.
+    pub(crate) fn keep_and_tell(self, line: &str) -> anyhow::Result<()> {
+        let is_stdout = self.is_stdout;
+        self.keep()?;
+        Ok(tell(line, is_stdout)?)
+    }
+
+    /// Prints a line beside the file.
+    pub(crate) fn tell(&self, line: &str) -> io::Result<()> {
+        tell(line, self.is_stdout)
+    }
+
     /// Creates the file, which must not exist. With `force` it takes the place of a regular file
     /// when it is whole; it is written through no link.
     pub(crate) fn create(goal: &Path, force: bool) -> Result<Output, Failure> {
@@ -48,6 +93,7 @@ impl Output {
             path,
             goal: goal.to_owned(),
             replaces: exists.is_ok(),
+            is_stdout: false,
         })
     }
 
@@ -55,21 +101,19 @@ impl Output {
         &self.file
     }
 
-    /// Returns where the file will be.
-    pub(crate) fn goal(&self) -> &Path {
-        &self.goal
-    }
-
     /// Explains a failed write.
     pub(crate) fn failed(&self, error: &io::Error) -> Failure {
         Failure::input(
-            format!("{} can't be written ({error})", self.goal.display()),
+            format!("{} can't be written ({error})", self.shown()),
             "give a name where there is room; what was written is removed",
         )
     }
 
     /// The file is whole.
     pub(crate) fn keep(mut self) -> Result<(), Failure> {
+        if self.is_stdout {
+            return Ok(());
+        }
         self.name().map_err(|error| self.failed(&error))
     }
 
@@ -98,6 +142,15 @@ impl Drop for Output {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+/// Prints a line: on standard error, if standard output is a file's.
+fn tell(line: &str, is_stdout: bool) -> io::Result<()> {
+    if is_stdout {
+        say(line);
+        return Ok(());
+    }
+    print(&format!("{line}\n"))
 }
 
 /// Creates the file without a name, else with one.

@@ -1,9 +1,11 @@
 //! `raddle record`: where the threads of a process spend their time.
 
+mod bound;
 mod chooser;
 pub(crate) mod formats;
 mod locks;
 pub(crate) mod locks_command;
+mod mappings;
 mod names;
 mod program;
 mod recorder;
@@ -15,10 +17,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use crate::cli::RecordArguments;
 use crate::failure::{Failure, print, say};
+use crate::recording::ends_by_signal;
 use formats::Files;
 use program::Program;
 use raddle_record::outputs::summary;
@@ -37,17 +40,6 @@ pub(crate) fn run(arguments: &RecordArguments) -> Result<ExitCode> {
     }
 }
 
-/// Returns what becomes true with the first signal that asks for the end. The second one ends this
-/// command at once.
-fn ends_by_signal() -> Result<Arc<AtomicBool>> {
-    let ends = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register_conditional_default(signal, Arc::clone(&ends))?;
-        signal_hook::flag::register(signal, Arc::clone(&ends))?;
-    }
-    Ok(ends)
-}
-
 /// Records a program from its start on, and ends as it does.
 fn run_program(
     arguments: &RecordArguments,
@@ -55,7 +47,7 @@ fn run_program(
     ends: &Arc<AtomicBool>,
 ) -> Result<ExitCode> {
     let mut program = Program::start(&arguments.program)?;
-    // The terminal sends SIGINT to the program itself.
+    // The terminal sends SIGINT and SIGQUIT to the program itself.
     let passed_on = [SIGTERM, SIGHUP].map(|signal| (signal, Arc::new(AtomicBool::new(false))));
     for (signal, came) in &passed_on {
         signal_hook::flag::register(*signal, Arc::clone(came))?;

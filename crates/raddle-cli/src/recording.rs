@@ -3,6 +3,7 @@
 //! The process is asked again and again: it stops by itself some seconds after the last request. A
 //! thread of its own asks, because another tool may have the process's attention for a while.
 
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -10,16 +11,18 @@ use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use raddle_inspect::{Event, Layout, Request, RequestKind, ThreadRecord};
+use raddle_inspect::{Event, Layout, Request, RequestKind, ThreadFlags, ThreadRecord, ThreadState};
 use raddle_record::clock::{Clock, Moment};
 use raddle_record::order::Order;
 use raddle_record::rings::{From, Lane, Rings};
-use raddle_stacks::{Memory, Modules, ProcessMemory, Target, threads};
+use raddle_stacks::{BoundThread, Memory, Modules, ProcessMemory, Target, threads_and_bound};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::dump::connect;
 use crate::dump::locate::Location;
+use crate::dump::readable::Readable;
 use crate::dump::understand;
-use crate::failure::{Failure, say};
+use crate::failure::say;
 
 /// For how many seconds more the process records after a request.
 const LASTS_S: u64 = 5;
@@ -46,6 +49,8 @@ pub(crate) struct Recording {
     memory: ProcessMemory,
     modules: Modules,
     rings: Rings,
+    /// Bound threads.
+    bound: Vec<BoundThread>,
     order: Order,
     clock: Clock,
     /// When the rings were read last, and how long after the time before.
@@ -96,42 +101,21 @@ impl Recording {
             // The connection is not needed any more.
             _ => (connect::ask(pid, request)?, None),
         };
-        let snapshot = understand(pid, &answer)?;
-        let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
-        let layout = answer.get(behind..).and_then(Layout::parse);
-        let layout = layout.ok_or_else(|| {
-            Failure::input(
-                format!("process {pid} runs under another version of raddle"),
-                "use that one's trace",
-            )
-        })?;
-        let started_ns = snapshot.header().started_ns;
-        let memory = ProcessMemory::of(pid);
-        memory.probe(layout.used).map_err(|refusal| {
-            Failure::input(
-                format!("the memory of process {pid} can't be read: {refusal}"),
-                "run this as root",
-            )
-        })?;
-        let modules = Modules::of(pid).map_err(|error| {
-            Failure::input(
-                format!("the mappings of process {pid} can't be read ({error})"),
-                "see whether it has ended",
-            )
-        })?;
-        std::thread::sleep(Duration::from_nanos(Clock::LEAST_NS));
-        let mut rings = Rings::new(layout, from);
-        if from == From::Now {
-            rings.poll(&memory, |_, _| {});
-        }
-        rings.lost(&memory); // from now on
-        Ok(Recording {
-            pid,
+        let Readable {
+            header,
             layout,
-            started_ns,
             memory,
             modules,
-            rings,
+        } = Readable::of(pid, &answer)?;
+        std::thread::sleep(Duration::from_nanos(Clock::LEAST_NS));
+        let mut recording = Recording {
+            pid,
+            layout,
+            started_ns: header.started_ns,
+            memory,
+            modules,
+            rings: Rings::new(layout, from),
+            bound: Vec::new(),
             order: Order::default(),
             clock: Clock::between(first, Moment::now()),
             polled: Instant::now(),
@@ -139,7 +123,13 @@ impl Recording {
             told_ns: first.boot_ns,
             asker: (request.kind == RequestKind::RECORD).then(|| Asker::start(pid, layout)),
             connection,
-        })
+        };
+        recording.threads(); // which of them are bound
+        if from == From::Now {
+            recording.rings.poll(&recording.memory, |_, _| {});
+        }
+        recording.lost(); // from now on
+        Ok(recording)
     }
 
     /// Calls `each` with the events since the last call, in the order of time; after the last call
@@ -213,6 +203,14 @@ impl Recording {
         self.clock.boot_ns(stamp)
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    pub(crate) fn memory(&self) -> &dyn Memory {
+        &self.memory
+    }
+
     pub(crate) fn layout(&self) -> Layout {
         self.layout
     }
@@ -224,21 +222,34 @@ impl Recording {
 
     /// Returns the threads that live now, with their names, and the numbers of their engines or
     /// shares.
-    pub(crate) fn names(&self) -> impl Iterator<Item = (u32, String, u32)> {
+    pub(crate) fn names(&mut self) -> impl Iterator<Item = (u32, String, u32)> {
         self.threads().into_iter().map(|thread| {
             let name = String::from_utf8_lossy(thread.name_bytes());
             (thread.tid, name.into_owned(), thread.group)
         })
     }
 
+    /// Returns the carriers that run a thread now, with the threads.
+    pub(crate) fn running(&mut self) -> Vec<(u32, u32)> {
+        let threads = self.threads().into_iter();
+        let runs = |it: &ThreadRecord| {
+            it.state == ThreadState::RUNNING && !it.flags.contains(ThreadFlags::BOUND)
+        };
+        threads
+            .filter(runs)
+            .map(|it| (it.carrier, it.tid))
+            .collect()
+    }
+
     /// Has the next call of [`Recording::poll`] begin with the oldest events that are kept.
     pub(crate) fn begin_again(&mut self) {
         self.rings = Rings::new(self.layout, From::Oldest);
+        self.threads(); // which of them are bound
         self.order = Order::default();
     }
 
-    /// Returns all threads that live now.
-    pub(crate) fn threads(&self) -> Vec<ThreadRecord> {
+    /// Returns all threads that live now. Events of those that are bound are read from now on.
+    pub(crate) fn threads(&mut self) -> Vec<ThreadRecord> {
         let target = Target {
             pid: self.pid,
             memory: &self.memory,
@@ -248,7 +259,15 @@ impl Recording {
             started_ns: self.started_ns,
             stopped: None,
         };
-        threads(&target).unwrap_or_default()
+        let (threads, bound) = threads_and_bound(&target).unwrap_or_default();
+        self.rings.follow_bound(bound.iter().map(|it| it.carrier));
+        self.bound = bound;
+        threads
+    }
+
+    /// Returns the bound threads of the last look at the threads.
+    pub(crate) fn bound(&self) -> &[BoundThread] {
+        &self.bound
     }
 
     /// Returns for how long the rings may be left alone: until one is so full that it must be read,
@@ -346,6 +365,17 @@ fn ask(pid: u32, layout: &Layout, samples: u32) -> bool {
     };
     let behind = snapshot.header().total_bytes().unwrap_or(answer.len());
     answer.get(behind..).and_then(Layout::parse) == Some(*layout)
+}
+
+/// Returns what becomes true with the first signal that asks for the end. The second one ends this
+/// command at once.
+pub(crate) fn ends_by_signal() -> io::Result<Arc<AtomicBool>> {
+    let ends = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP, SIGQUIT] {
+        signal_hook::flag::register_conditional_default(signal, Arc::clone(&ends))?;
+        signal_hook::flag::register(signal, Arc::clone(&ends))?;
+    }
+    Ok(ends)
 }
 
 /// The command line of a process.

@@ -1,11 +1,11 @@
 //! `raddle trace`: the events of a process as a file for Perfetto.
 
+mod bound;
 mod past;
 mod tracer;
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter};
-use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,12 +16,13 @@ use raddle_record::clock::Moment;
 use raddle_record::conditions::{Conditions, Exceeded, Limits};
 use raddle_record::perfetto::Counts;
 use raddle_record::rings::Lane;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use raddle_record::text::quoted;
 
 use crate::cli::TraceArguments;
-use crate::failure::{Failure, print, say};
+use crate::failure::{Failure, say};
 use crate::output::Output;
-use crate::recording::{Recording, command};
+use crate::recording::{Recording, command, ends_by_signal};
+use bound::Stays;
 use tracer::Tracer;
 
 /// How often the rings are read, unless they fill up.
@@ -42,8 +43,12 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<ExitCode> {
     let limits = arguments.limits();
     if limits != Limits::default() {
         wait(arguments, pid, limits)
+    } else if arguments.last.is_some() && arguments.duration.is_some() {
+        let what = "--duration has no meaning with --last, which ends at once";
+        let cure = "leave one of them out, or wait for a delay with --when-late";
+        Err(Failure::input(what, cure).into())
     } else if let Some(seconds) = arguments.last {
-        let output = Output::create(&arguments.output, arguments.force)?;
+        let output = Output::create_or_stdout(&arguments.output, arguments.force)?;
         let mut recording = Recording::of_the_past(pid)?;
         write_last(pid, seconds, &mut recording, output)
     } else {
@@ -53,24 +58,24 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<ExitCode> {
 
 /// Writes what comes.
 fn follow(arguments: &TraceArguments, pid: u32) -> Result<ExitCode> {
-    let output = Output::create(&arguments.output, arguments.force)?;
+    let output = Output::create_or_stdout(&arguments.output, arguments.force)?;
     let mut recording = Recording::start_dense(pid)?;
     let begin_ns = Moment::now().boot_ns;
     let file = BufWriter::with_capacity(BUFFER, output.file());
     let mut tracer =
         Tracer::new(file, pid, command(pid), begin_ns).map_err(|error| output.failed(&error))?;
     tracer.name_all(recording.names());
+    tracer.begins_now(begin_ns);
     write_all(arguments, &mut recording, &mut tracer)?;
     tracer.name_all(recording.names());
+    tracer.run_at_end(recording.running());
     let end_ns = Moment::now().boot_ns;
     let counts = tracer
         .finish(end_ns)
         .map_err(|error| output.failed(&error))?;
     let lost = recording.lost();
     recording.close();
-    let goal = output.goal().to_owned();
-    output.keep()?;
-    say_what_is_there(pid, &counts, end_ns - begin_ns, &goal)?;
+    say_what_is_there(pid, &counts, end_ns - begin_ns, output)?;
     if lost != 0 {
         say(&format!(
             "{lost} events were lost: they came faster than they could be read"
@@ -87,24 +92,30 @@ fn write_all<W: io::Write>(
     tracer: &mut Tracer<W>,
 ) -> Result<()> {
     let mut rounds = Rounds::new(arguments.duration)?;
+    let pid = recording.pid();
+    let mut stays = Stays::default();
+    stays.follow(pid, recording.bound(), Moment::now().boot_ns);
     loop {
         let is_last = rounds.next(recording);
         let goes_on = recording.poll(is_last, |timed, memory| {
+            stays.event(timed.lane, &timed.event);
             tracer.take(memory, timed.lane, &timed.event, timed.boot_ns);
         })?;
+        stays.look((pid, recording.told_ns()), recording.memory(), tracer);
         if is_last || !goes_on || tracer.has_failed() {
             return Ok(());
         }
         let due = if tracer.has_new { NEW_NAMES } else { NAMES };
         if tracer.named.elapsed() >= due {
             tracer.name_all(recording.names());
+            stays.follow(pid, recording.bound(), recording.told_ns());
         }
     }
 }
 
 /// Waits until a limit is exceeded, and writes what came before.
 fn wait(arguments: &TraceArguments, pid: u32, limits: Limits) -> Result<ExitCode> {
-    let output = Output::create(&arguments.output, arguments.force)?;
+    let output = Output::create_or_stdout(&arguments.output, arguments.force)?;
     let mut recording = Recording::start_dense(pid)?;
     let mut conditions = Conditions::new(limits);
     let mut rounds = Rounds::new(arguments.duration)?;
@@ -131,7 +142,7 @@ fn wait(arguments: &TraceArguments, pid: u32, limits: Limits) -> Result<ExitCode
     let names = recording.names().map(|(tid, name, _)| (tid, name));
     let names: HashMap<_, _> = names.collect();
     let name = |tid| match names.get(&tid) {
-        Some(name) => format!("thread {tid} \"{name}\""),
+        Some(name) => format!("thread {tid} {}", quoted(name.as_bytes())),
         None => format!("thread {tid}"),
     };
     let ms = |ns: u64| ns as f64 / 1e6;
@@ -148,7 +159,7 @@ fn wait(arguments: &TraceArguments, pid: u32, limits: Limits) -> Result<ExitCode
         }
         Exceeded::Stalled { lane, tid, ns } => {
             let carrier = match lane {
-                Lane::Carrier(id) => format!("carrier {id}"),
+                Lane::Carrier(id) | Lane::Bound(id) => format!("carrier {id}"),
                 Lane::Other => "a kernel thread".to_owned(),
             };
             let name = name(tid);
@@ -158,7 +169,7 @@ fn wait(arguments: &TraceArguments, pid: u32, limits: Limits) -> Result<ExitCode
             )
         }
     };
-    print(&format!("process {pid}: {what}\n"))?;
+    output.tell(&format!("process {pid}: {what}"))?;
     recording.begin_again();
     write_last(
         pid,
@@ -195,9 +206,7 @@ fn write_last(
     let Some(first_ns) = first_ns else {
         return Err(nothing_recorded(pid).into());
     };
-    let goal = output.goal().to_owned();
-    output.keep()?;
-    say_what_is_there(pid, &counts, end_ns.saturating_sub(first_ns), &goal)?;
+    say_what_is_there(pid, &counts, end_ns.saturating_sub(first_ns), output)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -208,14 +217,16 @@ fn nothing_recorded(pid: u32) -> Failure {
     )
 }
 
-fn say_what_is_there(pid: u32, counts: &Counts, ns: u64, file: &Path) -> io::Result<()> {
-    print(&format!(
-        "process {pid}: {} turns and {} wake-ups of {:.3} s in {}\n",
+/// Keeps the file, and says what is in it.
+fn say_what_is_there(pid: u32, counts: &Counts, ns: u64, output: Output) -> Result<()> {
+    let line = format!(
+        "process {pid}: {} turns and {} wake-ups of {:.3} s in {}",
         counts.runs,
         counts.wakes,
         ns as f64 / 1e9,
-        file.display()
-    ))
+        output.shown()
+    );
+    output.keep_and_tell(&line)
 }
 
 /// The pauses between two looks at the rings.
@@ -228,13 +239,9 @@ struct Rounds {
 impl Rounds {
     /// Looks for so many seconds, or until a signal comes.
     fn new(seconds: Option<f64>) -> io::Result<Rounds> {
-        let ends = Arc::new(AtomicBool::new(false));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&ends))?;
-        }
         Ok(Rounds {
             until: seconds.map(|seconds| Instant::now() + Duration::from_secs_f64(seconds)),
-            ends,
+            ends: ends_by_signal()?,
         })
     }
 

@@ -414,8 +414,8 @@ fn a_process_under_raddle_without_threads_has_nothing_to_show_yet() {
         &mut raddle(&["dump", &pid]),
         2,
         &format!(
-            "process {pid} has started no thread yet, so there is nothing to show: dump it when \
-             it has a second thread; raddle run -v says if it can't have any"
+            "process {pid} has started no thread yet, so there is nothing to show: wait for its \
+             second thread; raddle run -v says if it can't have any"
         ),
     );
 }
@@ -458,7 +458,7 @@ fn dead_processes_and_threads_are_told_apart() {
         refuses(
             &mut raddle(&["dump", &tid.to_string()]),
             2,
-            &format!("{tid} is a thread of process {own}: dump the process: raddle dump {own}"),
+            &format!("{tid} is a thread of process {own}: give the number of the process, {own}"),
         );
         tid
     });

@@ -16,8 +16,8 @@ const WAYS: [&str; 4] = [
     "raddle_one_carrier",
     "raddle_default",
 ];
-const NAMES: &str = "c, rust, memcached, redis, nginx, apache-worker, apache-event, gunicorn, \
-                     tomcat, mono, dotnet, mariadb, python";
+const NAMES: &str = "c, waiting, rust, memcached, redis, nginx, apache-worker, apache-event, \
+                     gunicorn, tomcat, mono, dotnet, mariadb, python";
 
 fn lines(file: &std::path::Path) -> Vec<serde_json::Value> {
     let text = std::fs::read_to_string(file).unwrap();

@@ -252,6 +252,46 @@ fn other_commands_check_their_arguments() {
 }
 
 #[test]
+fn absurd_numbers_are_one_sentence_with_the_range() {
+    let seconds = "give a number of seconds from 0.01 to 3600";
+    let frequency = "give a whole number from 1 to 10000";
+    for (line, argument, cure) in [
+        (vec!["record", "1", "-d", "-1"], "--duration -1", seconds),
+        (vec!["record", "1", "-d", "nan"], "--duration nan", seconds),
+        (vec!["locks", "1", "-d", "-1"], "--duration -1", seconds),
+        (
+            vec!["trace", "1", "-o", "x", "-d", "-1"],
+            "--duration -1",
+            seconds,
+        ),
+        (
+            vec!["top", "1", "--once", "-d", "-1"],
+            "--interval -1",
+            seconds,
+        ),
+        (
+            vec!["record", "1", "-F", "nan"],
+            "--frequency nan",
+            frequency,
+        ),
+        (vec!["record", "1", "-F", "-1"], "--frequency -1", frequency),
+        (vec!["record", "1", "-F", "0"], "--frequency 0", frequency),
+        (
+            vec!["top", "1", "--batch", "-n", "0"],
+            "--count 0",
+            "give a whole number from 1 on",
+        ),
+        (
+            vec!["top", "1", "--once", "--rows", "-1"],
+            "--rows -1",
+            "give a whole number, 0 or more",
+        ),
+    ] {
+        refuses(&mut raddle(&line), 2, &format!("{argument}: {cure}"));
+    }
+}
+
+#[test]
 fn help_and_version_go_to_standard_output() {
     let help = text(&succeeds(&mut raddle(&["--help"])).stdout);
     for word in [

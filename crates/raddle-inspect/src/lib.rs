@@ -47,6 +47,7 @@ mod events;
 mod histogram;
 mod layout;
 mod light;
+mod lots;
 pub mod policy;
 mod records;
 mod samples;
@@ -69,6 +70,7 @@ pub use layout::{
     CarrierOffsets, CodePlaces, EngineOffsets, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets,
 };
 pub use light::{LIGHT_MAGIC, LIGHT_TID_BASE, LIGHTS_MAX, LightOffsets, LightPlaces, LightRegion};
+pub use lots::Lots;
 pub use records::{
     CarrierRecord, Delay, Header, MAGIC, NAME_BYTES, NO_CARRIER, PROOF_BYTES, PROOF_NAME,
     PROOF_WANTED, REQUEST_MAGIC, Request, ThreadRecord, VERSION, Wire,

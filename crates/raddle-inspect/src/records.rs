@@ -87,6 +87,18 @@ impl Request {
     }
 }
 
+impl CarrierRecord {
+    /// Returns how often a carrier was woken that went to sleep `park` times: each time, but for a
+    /// sleep that lasts. A spare or a blocked carrier is in no such sleep.
+    ///
+    /// # Blocking
+    /// Nothing.
+    pub fn wakeups_of(park: u64, state: CarrierState) -> u64 {
+        let sleeps = matches!(state, CarrierState::IDLE | CarrierState::POLLING);
+        park.saturating_sub(sleeps as u64)
+    }
+}
+
 /// The start of a snapshot. Times are CLOCK_MONOTONIC of the process's machine.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,7 +245,7 @@ pub struct CarrierRecord {
     pub steal_fail: u64,
     /// Green threads that were preempted on it.
     pub preempt: u64,
-    /// Green threads that parked on it.
+    /// Times it went to sleep.
     pub park: u64,
     /// Times it was woken from sleep.
     pub wakeups: u64,

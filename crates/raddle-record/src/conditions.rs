@@ -98,7 +98,10 @@ impl Conditions {
             if let Some(ready) = self.ready.remove(&event.other) {
                 self.check_delay(event.other, ready, at_ns);
             }
-            self.running.insert(lane, (event.other, at_ns));
+            // A bound thread may keep its carrier, which runs nothing else.
+            if !matches!(lane, Lane::Bound(_)) {
+                self.running.insert(lane, (event.other, at_ns));
+            }
         }
     }
 

@@ -24,8 +24,8 @@ mod unread;
 
 use std::collections::VecDeque;
 
-use raddle_inspect::{Event, EventKind, ThreadRecord, ThreadState, WaitKind};
-use rustc_hash::{FxHashMap, FxHashSet};
+use raddle_inspect::{Event, EventKind, ThreadFlags, ThreadRecord, ThreadState, WaitKind};
+use rustc_hash::FxHashMap;
 
 use crate::profile::{Activity, Thread};
 use crate::rings::Lane;
@@ -114,8 +114,6 @@ pub struct History {
     places: FxHashMap<u32, Place>,
     live: Vec<Live>,
     free: Vec<Place>,
-    /// Threads with kernel threads of their own, of which there are no events.
-    left_out: FxHashSet<u32>,
     /// The thread on each carrier, and its place if it has one.
     lanes: Vec<(u32, Place)>,
     threads: Vec<Thread>,
@@ -151,7 +149,6 @@ impl History {
             places: FxHashMap::default(),
             live: Vec::new(),
             free: Vec::new(),
-            left_out: FxHashSet::default(),
             lanes: Vec::new(),
             threads: Vec::new(),
             totals: FxHashMap::default(),
@@ -178,25 +175,16 @@ impl History {
         let place = self.find(record.tid);
         let place = self.begin(record.tid, place, activity, object, self.begin_ns);
         if activity == Activity::Running {
-            let lane = self.lane(Lane::Carrier(record.carrier));
+            let lane = if record.flags.contains(ThreadFlags::BOUND) {
+                Lane::Bound(record.carrier)
+            } else {
+                Lane::Carrier(record.carrier)
+            };
+            let lane = self.lane(lane);
             if lane.0 == 0 {
                 *lane = (record.tid, place.unwrap_or_default());
             }
         }
-    }
-
-    /// Leaves out a thread that has a kernel thread of its own: it is in no ring.
-    pub fn leave_out(&mut self, tid: u32) {
-        if self.left_out.insert(tid)
-            && let Some(place) = self.find(tid)
-        {
-            self.retire(place, self.now_ns);
-        }
-    }
-
-    /// Returns how many threads were left out.
-    pub fn left_out(&self) -> usize {
-        self.left_out.len()
     }
 
     /// Notes the name of a thread that lives.
@@ -348,7 +336,6 @@ impl History {
     }
 
     fn create(&mut self, event: &Event, at_ns: u64) {
-        self.left_out.remove(&event.thread);
         self.end(event.thread, at_ns);
         self.begin(event.thread, None, Activity::Runnable, 0, at_ns);
         // A new thread has its parent's name, until it gets another.
@@ -403,7 +390,6 @@ impl History {
                 live.serial += 1;
                 place
             }
-            None if self.left_out.contains(&tid) => return None,
             None => self.add(tid, at_ns),
         };
         let live = &mut self.live[place as usize];
@@ -532,7 +518,11 @@ impl History {
 
     /// Returns the thread on a carrier after the last event.
     pub fn running(&self, carrier: u32) -> Option<(u32, Position)> {
-        let &(tid, _) = self.lanes.get(lane_number(Lane::Carrier(carrier)))?;
+        let lanes = [Lane::Carrier(carrier), Lane::Bound(carrier)];
+        let mut threads = lanes
+            .iter()
+            .filter_map(|&lane| self.lanes.get(lane_number(lane)));
+        let &(tid, _) = threads.find(|&&(tid, _)| tid != 0)?;
         Some((tid, self.position(tid)?))
     }
 
@@ -582,6 +572,7 @@ impl History {
 fn lane_number(lane: Lane) -> usize {
     match lane {
         Lane::Other => 0,
-        Lane::Carrier(id) => (id as usize).min(LANES_MAX) + 1,
+        Lane::Carrier(id) => (id as usize).min(LANES_MAX) * 2 + 1,
+        Lane::Bound(id) => (id as usize).min(LANES_MAX) * 2 + 2,
     }
 }

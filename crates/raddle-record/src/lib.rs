@@ -8,6 +8,8 @@
 //! | [`clock`] | the time of a stamp |
 //! | [`order`] | events of all rings in the order of time |
 //! | [`history`] | what each thread does, from event to event |
+//! | [`bound`] | what bound threads do in the kernel |
+//! | [`text`] | texts of the program's, as a terminal may have them |
 //! | [`weights`] | the profile that a history and the stacks of its spans come to |
 //! | [`outputs`] | files and texts that are made of a profile |
 //! | [`conditions`] | what a trace may wait for |
@@ -17,6 +19,7 @@
 //! Everything that is read may be wrong on purpose: nothing here trusts a count or an address, and
 //! all that is kept has a limit.
 
+pub mod bound;
 pub mod clock;
 pub mod conditions;
 pub mod crash;
@@ -26,4 +29,5 @@ pub mod outputs;
 pub mod perfetto;
 pub mod profile;
 pub mod rings;
+pub mod text;
 pub mod weights;

@@ -14,8 +14,8 @@ use raddle_inspect::Event;
 
 use crate::rings::{Lane, Words};
 
-/// The most lanes of which the memory is kept for their next events: a process may say ever more ids
-/// of carriers.
+/// The most lanes of which the memory is kept for their next events: a process may say more and
+/// more ids of carriers.
 const STREAMS_MAX: usize = 1 << 13;
 
 /// Events that wait for those of other rings.

@@ -470,7 +470,7 @@ impl<W: Write> PerfettoWriter<W> {
 /// The CPU as which a lane is shown. Kernel threads that are no carriers share one behind all.
 fn cpu_of(lane: Lane) -> u32 {
     match lane {
-        Lane::Carrier(id) => id,
+        Lane::Carrier(id) | Lane::Bound(id) => id,
         Lane::Other => OTHERS,
     }
 }

@@ -29,6 +29,8 @@ pub type Words = [u64; EVENT_WORDS];
 pub enum Lane {
     /// The carrier with this id.
     Carrier(u32),
+    /// The carrier with this id, which runs one bound thread and nothing else.
+    Bound(u32),
     /// A kernel thread that is no carrier.
     Other,
 }
@@ -46,6 +48,10 @@ pub enum From {
 pub struct Rings {
     layout: Layout,
     from: From,
+    /// Carriers of bound threads: no list of the process's has them.
+    bound: Vec<u64>,
+    /// Those of the time before the last call of [`Rings::follow_bound`].
+    bound_before: Vec<u64>,
     /// By the ring's address: the next event.
     next: HashMap<u64, u64>,
     /// The rings that the last call has found.
@@ -67,6 +73,8 @@ impl Rings {
         Rings {
             layout,
             from,
+            bound: Vec::new(),
+            bound_before: Vec::new(),
             next: HashMap::new(),
             known: Vec::new(),
             lost: 0,
@@ -76,6 +84,14 @@ impl Rings {
             bytes: Vec::new(),
             slots: Vec::new(),
         }
+    }
+
+    /// Reads the rings of these carriers, too, which bound threads have. One that is not among them
+    /// any more is read once more: its thread may have ended since the last call.
+    pub fn follow_bound(&mut self, carriers: impl IntoIterator<Item = u64>) {
+        self.bound_before = std::mem::take(&mut self.bound);
+        let most = CARRIERS_MAX as usize;
+        self.bound = carriers.into_iter().take(most).collect();
     }
 
     /// Calls `each` with every event that came since the last call, ring by ring, each in the order
@@ -111,21 +127,37 @@ impl Rings {
         bytes.resize(count * 8, 0);
         let got = memory.read(self.layout.carriers, bytes) / 8;
         let carriers = bytes.chunks_exact(8).take(got).zip(0..);
-        let carriers: Vec<(u64, u32)> = carriers
+        let mut carriers: Vec<(u64, u32)> = carriers
             .map(|(bytes, index)| (word(bytes, 0), index))
             .filter(|&(carrier, _)| carrier != 0)
             .collect();
+        let mut before = std::mem::take(&mut self.bound_before);
+        before.retain(|it| !self.bound.contains(it));
+        let bound: Vec<u64> = self.bound.iter().chain(&before).copied().collect();
+        // A carrier may be listed that was a bound thread's before.
+        let bound = bound
+            .into_iter()
+            .filter(|it| !carriers.iter().any(|(listed, _)| listed == it));
+        let bound: Vec<u64> = bound.collect();
+        let listed = carriers.len();
+        carriers.extend(bound.into_iter().map(|carrier| (carrier, 0)));
         let ids = carriers.iter();
         let ids = ids.map(|&(carrier, _)| carrier.wrapping_add(self.layout.carrier_id));
         let ids: Vec<u64> = ids.collect();
         bytes.resize(ids.len() * 4, 0);
         let are_read = memory.read_pieces(&ids, 4, bytes);
         let ids = bytes.chunks_exact(4).zip(are_read);
-        for ((carrier, index), (id, is_read)) in carriers.into_iter().zip(ids) {
+        for (place, ((carrier, index), (id, is_read))) in carriers.into_iter().zip(ids).enumerate()
+        {
             let id = id.first_chunk().filter(|_| is_read);
             let id = id.map_or(index, |id| u32::from_le_bytes(*id));
             let ring = carrier.wrapping_add(self.layout.carrier.events.into());
-            self.known.push((Lane::Carrier(id), ring));
+            let lane = if place < listed {
+                Lane::Carrier(id)
+            } else {
+                Lane::Bound(id)
+            };
+            self.known.push((lane, ring));
         }
     }
 
@@ -331,6 +363,34 @@ mod tests {
         assert!(stamps(&mut later, &process).is_empty());
         process.push();
         assert_eq!(stamps(&mut later, &process), [14]);
+    }
+
+    #[test]
+    fn a_bound_threads_ring_is_read_once_more_after_its_end() {
+        let process = Fake::new(0);
+        let mut unlisted = layout();
+        unlisted.carrier_count = 0x700; // zero
+        let mut rings = Rings::new(unlisted, From::Oldest);
+        let mut read = |bound: Option<u64>| {
+            rings.follow_bound(bound);
+            let mut stamps = Vec::new();
+            rings.poll(&process, |lane, event| {
+                assert_eq!(lane, Lane::Bound(5));
+                stamps.push(event[0]);
+            });
+            stamps
+        };
+        process.push();
+        assert!(read(None).is_empty());
+        assert_eq!(read(Some(0x1000)), [1]);
+        process.push();
+        assert_eq!(read(None), [2], "the thread's end");
+        process.push();
+        assert!(read(None).is_empty(), "another thread's");
+        // One that is listed is no bound thread's.
+        let mut rings = Rings::new(layout(), From::Oldest);
+        rings.follow_bound([0x1000]);
+        assert_eq!(stamps(&mut rings, &process), [1, 2, 3]);
     }
 
     #[test]

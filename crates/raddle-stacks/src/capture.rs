@@ -5,6 +5,7 @@
 //! that it had. Otherwise all is read once more, a few times.
 
 mod lights;
+mod mapped;
 mod recorded;
 
 use std::rc::Rc;
@@ -15,7 +16,7 @@ use rustc_hash::FxHashMap;
 use crate::java::Java;
 use crate::kernel::{Doing, KernelThreads, StoppedThreads};
 use crate::light::Lights;
-use crate::managed::{Language, ManagedAt, ManagedFrame, ManagedFrames, place};
+use crate::managed::{ManagedAt, ManagedFrame, ManagedFrames, place};
 use crate::memory::{Memory, Pages};
 use crate::modules::Modules;
 use crate::perf_event::Sample;
@@ -339,6 +340,7 @@ impl<'a> Camera<'a> {
         if placed.is_empty() {
             placed = self.mapped(frames);
         }
+        self.blocks(frames, &mut placed);
         placed
     }
 
@@ -375,31 +377,6 @@ impl<'a> Camera<'a> {
             })
         };
         pairs.filter_map(number).collect()
-    }
-
-    /// Returns the frames that the process's perf map names.
-    fn mapped(&mut self, frames: &[Frame]) -> Vec<ManagedAt> {
-        let mut placed = Vec::new();
-        for (position, frame) in frames.iter().enumerate() {
-            if self.target.modules.has_file(frame.inside()) {
-                continue;
-            }
-            let Some(name) = self.map.name(frame.inside()) else {
-                continue;
-            };
-            let managed = self.managed.number(ManagedFrame {
-                language: Language::Mapped,
-                name: name.to_owned(),
-                file: None,
-                line: None,
-                notes: Vec::new(),
-            });
-            placed.extend(managed.map(|managed| ManagedAt {
-                frame: position as u32,
-                managed,
-            }));
-        }
-        placed
     }
 
     /// Returns the Java stack of a thread without a readable native one.

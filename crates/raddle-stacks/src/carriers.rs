@@ -213,14 +213,15 @@ impl Reader<'_> {
         let queued = if queued <= QUEUE_MAX { queued } else { 0 };
         let current = word(places.current)?;
         let tid = current.checked_add(self.layout.thread.tid.into());
+        let state = match half(places.handed_off.into())? {
+            _ if is_spare => CarrierState::SPARE,
+            0 => CarrierState(state),
+            _ => CarrierState::BLOCKED,
+        };
         let record = CarrierRecord {
             id,
             kernel_tid: half(self.layout.carrier_kernel_tid)?,
-            state: match half(places.handed_off.into())? {
-                _ if is_spare => CarrierState::SPARE,
-                0 => CarrierState(state),
-                _ => CarrierState::BLOCKED,
-            },
+            state,
             current_tid: match current {
                 0 => 0,
                 _ => self.memory.half(tid?).unwrap_or(0),
@@ -230,6 +231,7 @@ impl Reader<'_> {
             steal_fail: word(places.steal_fail)?,
             preempt: word(places.preempt)?,
             park: word(places.park)?,
+            wakeups: CarrierRecord::wakeups_of(word(places.park)?, state),
             queue_len: u64::from(queued) + u64::from(word(places.queue_slot)? != 0),
             engine: engine.map_or(0, |it| it.slot.number.into()),
             quota: engine.map_or(0, |it| it.slot.quota.into()),

@@ -77,16 +77,10 @@ pub(crate) enum Doing {
 
 impl<'a> KernelThreads<'a> {
     pub(crate) fn of(pid: u32, stopped: Option<&'a StoppedThreads>) -> KernelThreads<'a> {
-        let mut here = HashMap::new();
-        let folder = format!("/proc/{pid}");
-        if stopped.is_none() && own_number(&folder).is_some_and(|own| own != pid) {
-            let tasks = fs::read_dir(format!("{folder}/task")).into_iter().flatten();
-            let tids = tasks.filter_map(|task| task.ok()?.file_name().to_str()?.parse().ok());
-            here.extend(tids.filter_map(|tid: u32| {
-                let own = own_number(&format!("{folder}/task/{tid}"))?;
-                Some((own, tid))
-            }));
-        }
+        let here = match stopped {
+            Some(_) => HashMap::new(),
+            None => kernel_numbers(pid),
+        };
         KernelThreads { pid, stopped, here }
     }
 
@@ -116,6 +110,21 @@ impl<'a> KernelThreads<'a> {
             Err(_) => Doing::Unknown,
         }
     }
+}
+
+/// Returns the numbers here of a process's kernel threads, by their numbers in the process's own
+/// PID namespace; empty if that is this process's, too.
+pub fn kernel_numbers(pid: u32) -> HashMap<u32, u32> {
+    let folder = format!("/proc/{pid}");
+    if own_number(&folder).is_none_or(|own| own == pid) {
+        return HashMap::new();
+    }
+    let tasks = fs::read_dir(format!("{folder}/task"));
+    let tids = tasks.into_iter().flatten().filter_map(|task| {
+        let tid = task.ok()?.file_name().to_str()?.parse().ok()?;
+        Some((own_number(&format!("{folder}/task/{tid}"))?, tid))
+    });
+    tids.collect()
 }
 
 /// Returns true if every kernel thread of a process waits in a system call that `code` has made:

@@ -18,6 +18,7 @@
 //! | `table` | the table of threads |
 //! | `tables` | where the tables are, if the process doesn't say it |
 //! | `carriers` | the carriers and engines |
+//! | `bound` | threads with kernel threads of their own, and what the kernel counts of these |
 //! | `slots` | what each thread has counted, for metrics: some slots at a time |
 //! | `light` | the light threads of the explicit API |
 //! | `capture` | the stacks of all threads, each one that the thread had |
@@ -34,6 +35,7 @@
 //! read may be wrong on purpose: nothing here trusts a count, an offset or a table, and all that is
 //! kept has a limit.
 
+mod bound;
 mod capture;
 mod carriers;
 pub mod corefile;
@@ -63,10 +65,11 @@ mod table;
 mod tables;
 mod unwind;
 
+pub use bound::{BoundThread, KernelTimes, kernel_waits, threads_and_bound};
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture, capture_with};
 pub use carriers::{CarrierSlice, CarrierSlot, Carriers, EngineSlot, carriers};
 pub use java::{Java, JavaLock, JavaThread};
-pub use kernel::{StoppedThreads, UserRegisters};
+pub use kernel::{StoppedThreads, UserRegisters, kernel_numbers};
 pub use managed::{Language, ManagedAt, ManagedFrame};
 pub use memory::{Memory, ProcessMemory, Refusal};
 pub use modules::{Module, Modules};
@@ -78,6 +81,6 @@ pub use series::{RunningSample, Series};
 pub use slots::{Counters, Slots};
 pub use stop::StoppedProcess;
 pub use symbols::{Named, Symbols};
-pub use table::{ThreadSlot, Threads, threads};
+pub use table::{ThreadSlot, Threads};
 pub use tables::{Tables, TablesError};
 pub use unwind::{End, FRAMES_MAX, Frame};

@@ -1,7 +1,7 @@
 //! The code that a process has mapped, from `/proc/PID/maps`: files, the vDSO, and code without a
 //! file, which compilers at run time write.
 
-use std::cell::{Cell, OnceCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, BufRead};
@@ -13,6 +13,9 @@ use crate::memory::Memory;
 
 /// The most ranges of code that are kept.
 const RANGES_MAX: usize = 1 << 20;
+
+/// No code is below.
+const LEAST_CODE: u64 = 1 << 16;
 
 /// The most bytes of unwind tables that are read of one process.
 const TABLES_MAX: u64 = 160 << 20;
@@ -26,6 +29,10 @@ pub struct Modules {
     data: Vec<(Range<u64>, usize)>,
     /// Bytes of unwind tables that may still be read.
     budget: Cell<u64>,
+    /// Code without a file that was mapped later, sorted.
+    later: RefCell<Vec<Range<u64>>>,
+    /// A stack had an address that is in no code, as far as is known here.
+    has_strays: Cell<bool>,
 }
 
 /// A file, or the vDSO, as it is mapped.
@@ -89,6 +96,8 @@ impl Modules {
             ranges: Vec::new(),
             data: Vec::new(),
             budget: Cell::new(TABLES_MAX),
+            later: RefCell::default(),
+            has_strays: Cell::new(false),
         };
         // The file that is mapped in these lines, and the address of its first byte.
         let mut current: Option<(String, u64)> = None;
@@ -180,8 +189,58 @@ impl Modules {
         let after = self
             .ranges
             .partition_point(|(range, _)| range.start <= address);
-        let (range, module) = self.ranges.get(after.checked_sub(1)?)?;
-        range.contains(&address).then_some(*module)
+        let last = after.checked_sub(1).and_then(|last| self.ranges.get(last));
+        match last.filter(|(range, _)| range.contains(&address)) {
+            Some((_, module)) => Some(*module),
+            None => self.is_later(address).then_some(None),
+        }
+    }
+
+    fn is_later(&self, address: u64) -> bool {
+        let later = self.later.borrow();
+        let after = later.partition_point(|range| range.start <= address);
+        let last = after.checked_sub(1).and_then(|last| later.get(last));
+        last.is_some_and(|range| range.contains(&address))
+    }
+
+    /// Notes an address of code on a stack that is in no code which is known here.
+    pub(crate) fn note_stray(&self, address: u64) {
+        if address >= LEAST_CODE {
+            self.has_strays.set(true);
+        }
+    }
+
+    /// Returns true if a stack has had an address that is in no known code, since the last call:
+    /// the process may have mapped other code.
+    pub fn take_strays(&self) -> bool {
+        self.has_strays.take()
+    }
+
+    /// Takes code without a file that has been mapped meanwhile from the lines of such a file;
+    /// files stay as they are. Returns true if there is more than before.
+    ///
+    /// # Errors
+    /// If they can't be read.
+    pub fn add_later(&self, maps: impl BufRead) -> io::Result<bool> {
+        let mut later = Vec::new();
+        for line in maps.split(b'\n') {
+            let line = line?;
+            let line = String::from_utf8_lossy(&line);
+            if let Some(line) = Line::parse(&line)
+                && line.is_code
+                && line.path.is_empty()
+                && later.len() < RANGES_MAX
+            {
+                later.push(line.range);
+            }
+        }
+        later.sort_by_key(|range| range.start);
+        let is_new = |range: &Range<u64>| {
+            self.find(range.start).is_none() || self.find(range.end - 1).is_none()
+        };
+        let is_more = later.iter().any(is_new);
+        self.later.replace(later);
+        Ok(is_more)
     }
 
     /// Returns the number of the module that has variables at an address.
@@ -232,6 +291,23 @@ mod tests {
 7fff20-7fff30 rw-p 00000000 00:00 0                          [stack]
 nonsense
 ";
+
+    #[test]
+    fn code_without_a_file_may_come_later() {
+        let modules = Modules::parse(MAPS.as_bytes(), "/proc/1/root").unwrap();
+        modules.note_stray(0);
+        assert!(!modules.take_strays(), "the end of a stack");
+        modules.note_stray(0x7f_8010);
+        assert!(modules.take_strays() && !modules.take_strays());
+        assert!(!modules.add_later(MAPS.as_bytes()).unwrap());
+        let more = "7e0000-7f0000 rwxp 0 0 0\n7f8000-7f9000 rwxp";
+        let grown = MAPS.replace("7e0000-7f0000 rwxp", more);
+        assert!(modules.add_later(grown.as_bytes()).unwrap());
+        assert_eq!(modules.find(0x7f_8010), Some(None));
+        assert_eq!(modules.find(0x7e_0010), Some(None));
+        assert_eq!(modules.find(0x7f_9010), None);
+        assert!(!modules.add_later(grown.as_bytes()).unwrap());
+    }
 
     #[test]
     fn code_is_found_by_its_address() {

@@ -5,10 +5,10 @@
 //! and if the slot has its number.
 
 use std::collections::HashMap;
-use std::fs;
 
 use raddle_inspect::{SAMPLE_STACK_BYTES, SampleHeader, Wire};
 
+use crate::bound::{BoundThread, KernelTimes};
 use crate::capture::Target;
 use crate::kernel::KernelThreads;
 use crate::memory::Memory;
@@ -36,19 +36,20 @@ pub struct OwnSeries {
 
 impl OwnSeries {
     /// A series that begins now. Kernel threads that come later are sampled from their beginning.
-    pub fn begin(target: &Target<'_>) -> OwnSeries {
+    pub fn begin(target: &Target<'_>, bound: &[BoundThread]) -> OwnSeries {
         let mut series = OwnSeries {
             next: HashMap::new(),
             cpu_ns: HashMap::new(),
             lost: 0,
         };
         let kernel_threads = KernelThreads::of(target.pid, None);
-        each_carrier(target, |carrier, _| {
+        each_carrier(target, bound, |carrier, _| {
             let own_tid = target.layout.carrier_kernel_tid;
             let own_tid = target.memory.half(carrier.wrapping_add(own_tid));
             if let Some(own_tid) = own_tid.filter(|&tid| tid != 0) {
                 let tid = kernel_threads.here(own_tid);
-                let cpu_ns = cpu_ns(target.pid, tid).filter(|&ns| ns != 0);
+                let cpu_ns = KernelTimes::of(target.pid, tid).map(|it| it.cpu_ns);
+                let cpu_ns = cpu_ns.filter(|&ns| ns != 0);
                 series.cpu_ns.insert(own_tid, cpu_ns);
             }
             if let Some([_, _, written]) = words(target.memory, ring(target, carrier)) {
@@ -63,12 +64,13 @@ impl OwnSeries {
     pub fn take(
         &mut self,
         target: &Target<'_>,
+        bound: &[BoundThread],
         boot_ns: &dyn Fn(u64) -> u64,
         known: &dyn Fn(u32) -> bool,
         mut each: impl FnMut(RunningSample),
     ) {
         let mut found = Vec::new();
-        each_carrier(target, |carrier, id| {
+        each_carrier(target, bound, |carrier, id| {
             let ring = ring(target, carrier);
             let next = self.next.entry(ring).or_insert(0);
             let (samples, lost) = take(target.memory, ring, next);
@@ -110,8 +112,8 @@ impl OwnSeries {
     }
 }
 
-/// Calls `each` with the addresses and the ids of carriers.
-fn each_carrier(target: &Target<'_>, mut each: impl FnMut(u64, u32)) {
+/// Calls `each` with the addresses and the ids of carriers, those of bound threads included.
+fn each_carrier(target: &Target<'_>, bound: &[BoundThread], mut each: impl FnMut(u64, u32)) {
     let (memory, layout) = (target.memory, target.layout);
     let count = memory.half(layout.carrier_count).unwrap_or(0);
     for index in 0..count.min(CARRIERS_MAX) {
@@ -121,6 +123,7 @@ fn each_carrier(target: &Target<'_>, mut each: impl FnMut(u64, u32)) {
             each(carrier, id.unwrap_or(index));
         }
     }
+    bound.iter().for_each(|it| each(it.carrier, it.id));
 }
 
 fn ring(target: &Target<'_>, carrier: u64) -> u64 {
@@ -173,12 +176,6 @@ fn words(memory: &dyn Memory, at: u64) -> Option<[u64; 3]> {
         u64::from_le_bytes(word.unwrap_or_default())
     };
     Some(std::array::from_fn(word))
-}
-
-/// Returns the CPU time of a kernel thread, by its number here.
-fn cpu_ns(pid: u32, tid: u32) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
-    text.split_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -16,10 +16,11 @@ use crate::table::Slot;
 
 /// After how long a thread that is not known is looked for in the whole table again.
 const WALK: Duration = Duration::from_millis(100);
-/// After how long what is limited for one reading begins anew.
+/// After how long what is limited for one reading begins anew; while a virtual machine starts.
 const RENEW: Duration = Duration::from_secs(1);
 /// The most pages of a stack that are read again at once.
 const PAGES_MAX: usize = 6;
+const RENEW_AT_START: Duration = Duration::from_millis(100);
 
 /// See the module.
 pub struct StackReader<'a> {
@@ -91,7 +92,12 @@ impl<'a> StackReader<'a> {
     }
 
     fn renew(&mut self) {
-        if self.renewed.elapsed() >= RENEW {
+        let pause = if self.camera.unwinder.expects_java() {
+            RENEW_AT_START
+        } else {
+            RENEW
+        };
+        if self.renewed.elapsed() >= pause {
             self.renewed = Instant::now();
             self.camera.renew();
         }

@@ -12,6 +12,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::path::Path;
 
+use raddle_inspect::Lots;
+
+use crate::bound::BoundThread;
 use crate::capture::Target;
 use crate::kernel::KernelThreads;
 use crate::perf_event::{Event, Sample, Settings};
@@ -32,7 +35,7 @@ pub struct Series {
     settings: Settings,
     /// By the carrier's kernel thread, in the process's own namespace.
     events: HashMap<u32, Carrier>,
-    random: u64,
+    lots: Lots,
     refusal: Option<io::Error>,
     lost: u64,
 }
@@ -78,7 +81,7 @@ impl Series {
                 is_prompt: false,
             },
             events: HashMap::new(),
-            random: u64::from(pid) << 32 | 1,
+            lots: Lots::new(u64::from(pid) << 32),
             refusal: None,
             lost: 0,
         }
@@ -97,8 +100,9 @@ impl Series {
         self.settings.is_prompt
     }
 
-    /// Begins to sample carriers that have come since the last call.
-    pub fn follow(&mut self, target: &Target<'_>) {
+    /// Begins to sample carriers that have come since the last call, those of bound threads
+    /// included.
+    pub fn follow(&mut self, target: &Target<'_>, bound: &[BoundThread]) {
         let (memory, layout) = (target.memory, target.layout);
         let count = memory.half(layout.carrier_count).unwrap_or(0);
         let mut kernel_threads = None;
@@ -120,14 +124,24 @@ impl Series {
             let kernel_threads =
                 kernel_threads.get_or_insert_with(|| KernelThreads::of(self.pid, None));
             let tid = kernel_threads.here(own_tid);
-            // The process says the number: it must be one of its own threads.
-            if !Path::new(&format!("/proc/{}/task/{tid}", self.pid)).exists() {
-                continue;
+            self.begin(own_tid, tid, id);
+        }
+        for thread in bound {
+            match self.events.get_mut(&thread.own_kernel_tid) {
+                Some(known) => known.id = thread.id,
+                None => self.begin(thread.own_kernel_tid, thread.kernel_tid, thread.id),
             }
-            if let Some(event) = self.open(tid) {
-                let cpu_ns = 0;
-                self.events.insert(own_tid, Carrier { id, event, cpu_ns });
-            }
+        }
+    }
+
+    fn begin(&mut self, own_tid: u32, tid: u32, id: u32) {
+        // The process says the number: it must be one of its own threads.
+        if !Path::new(&format!("/proc/{}/task/{tid}", self.pid)).exists() {
+            return;
+        }
+        if let Some(event) = self.open(tid) {
+            let cpu_ns = 0;
+            self.events.insert(own_tid, Carrier { id, event, cpu_ns });
         }
     }
 
@@ -175,12 +189,7 @@ impl Series {
                 });
             });
             if is_sampled {
-                // Xorshift (Marsaglia, 2003).
-                self.random ^= self.random << 13;
-                self.random ^= self.random >> 7;
-                self.random ^= self.random << 17;
-                let drawn_ns = period_ns / 2 + self.random % period_ns.max(1);
-                carrier.event.set_period(drawn_ns);
+                carrier.event.set_period(self.lots.around_ns(period_ns));
             }
         }
     }

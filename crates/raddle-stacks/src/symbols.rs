@@ -5,6 +5,7 @@ use std::process::Command;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use crate::exports::Exports;
 use crate::memory::Memory;
 use crate::modules::Modules;
 use crate::names::{Answer, Function, Question, Reader, Source};
@@ -46,6 +47,8 @@ pub struct Symbols<'a> {
     kept: HashMap<u64, Rc<Named>>,
     /// What is said of code that is no file's, once it was asked for.
     remark: Option<&'static str>,
+    /// What the file that was asked for last exports, with its start.
+    exports: Option<(u64, Option<Exports<'a>>)>,
 }
 
 impl<'a> Symbols<'a> {
@@ -74,7 +77,27 @@ impl<'a> Symbols<'a> {
             spent: Duration::ZERO,
             kept: HashMap::new(),
             remark: None,
+            exports: None,
         }
+    }
+
+    /// Returns true if a frame is in a function that the file which is mapped from `start` on
+    /// exports.
+    pub fn is_exported(&mut self, start: u64, frame: &Frame) -> bool {
+        let named = self.name(frame);
+        let Some(function) = named.functions.last() else {
+            return false;
+        };
+        let memory = self.memory;
+        let known = self.exports.take().filter(|(of, _)| *of == start);
+        let (_, exports) = known.unwrap_or_else(|| (start, Exports::of(memory, start)));
+        let export = exports.as_ref().and_then(|it| it.find(&function.name));
+        let is_inside = export.is_some_and(|it| {
+            let within = frame.inside().checked_sub(it.address);
+            within.is_some_and(|within| within < it.size)
+        });
+        self.exports = Some((start, exports));
+        is_inside
     }
 
     /// Looks up the names of frames, those of a file together. [`Symbols::name`] is the same for

@@ -16,13 +16,6 @@ const SLOT_BYTES_MAX: u64 = 1 << 16;
 /// The most slots of a table.
 const SLOTS_MAX: u64 = 1 << 22;
 
-/// Reads the records of all threads, without their stacks; `None` if the layout makes no sense.
-pub fn threads(target: &Target<'_>) -> Option<Vec<ThreadRecord>> {
-    let mut threads = Vec::new();
-    Table::new(target)?.for_each(|slot| threads.push(slot.record));
-    Some(threads)
-}
-
 /// Reads all threads again and again, without a list of them.
 pub struct Threads<'a>(Table<'a>);
 

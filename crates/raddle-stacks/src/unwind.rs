@@ -59,6 +59,9 @@ pub enum End {
     TooDeep,
 }
 
+/// How often a virtual machine that starts is looked for before the usual time.
+const LOOKS: u32 = 50;
+
 /// What a process's stacks are unwound with.
 pub(crate) struct Unwinder<'a> {
     memory: &'a dyn Memory,
@@ -68,6 +71,8 @@ pub(crate) struct Unwinder<'a> {
     /// The stack pointers of the frames that were found last.
     pointers: Vec<u64>,
     java: Option<HotSpot<'a>>,
+    /// How often HotSpot may still be looked for before the usual time: its library is mapped.
+    looks_left: u32,
     /// The Java methods of the frames that were found last, with the frames' positions.
     methods: Vec<(u32, Rc<ManagedFrame>)>,
 }
@@ -81,21 +86,41 @@ impl<'a> Unwinder<'a> {
             calls: HashMap::new(),
             pointers: Vec::new(),
             java: HotSpot::find(memory, modules),
+            looks_left: if HotSpot::is_mapped(modules) {
+                LOOKS
+            } else {
+                0
+            },
             methods: Vec::new(),
         }
     }
 
     /// Reads what the virtual machine may have changed again.
     pub(crate) fn renew(&mut self) {
-        if let Some(java) = &mut self.java {
-            java.renew();
+        match &mut self.java {
+            Some(java) => java.renew(),
+            None => {
+                self.java = HotSpot::find(self.memory, self.modules);
+                self.looks_left = self.looks_left.saturating_sub(1);
+            }
         }
+    }
+
+    /// Returns true if there may be a virtual machine that has only begun to start: it makes sense
+    /// soon, or never.
+    pub(crate) fn expects_java(&self) -> bool {
+        self.java.is_none() && self.looks_left != 0
     }
 
     /// Returns the Java methods of the frames that [`Unwinder::frames`] found last, from the inside
     /// out, with the positions of the frames that execute them.
     pub(crate) fn methods(&self) -> &[(u32, Rc<ManagedFrame>)] {
         &self.methods
+    }
+
+    /// Returns the name that HotSpot gives to a block of code that is no method.
+    pub(crate) fn block_name(&mut self, inside: u64) -> Option<String> {
+        self.java.as_mut()?.block_name(inside)
     }
 
     /// Returns the stack pointer of each frame that [`Unwinder::frames`] found last: what a frame
@@ -124,6 +149,9 @@ impl<'a> Unwinder<'a> {
             is_signal: false,
             is_guessed: false,
         };
+        if !self.modules.is_code(address) {
+            self.modules.note_stray(address);
+        }
         while frames.len() < FRAMES_MAX {
             let row = self.rules.at(frame.inside(), self.modules, self.memory);
             let is_interrupted = row.as_ref().is_some_and(|row| row.is_signal_frame);
@@ -230,7 +258,11 @@ impl<'a> Unwinder<'a> {
         };
         let is_above = registers[RSP].is_none_or(|from| to > from);
         let inside = address.wrapping_sub(u64::from(!is_interrupted));
-        (is_interrupted || is_above) && self.modules.is_code(inside)
+        let is_code = self.modules.is_code(inside);
+        if !is_code {
+            self.modules.note_stray(inside);
+        }
+        (is_interrupted || is_above) && is_code
     }
 
     /// Guesses the caller: by the frame pointer where there are no rules, because most compilers at

@@ -1,13 +1,16 @@
 // A program of known shares: five functions compute for 1, 2, 3, 4 and 5 parts of the time, five
 // functions wait for as many parts, and three locks are held for 1, 2 and 3 parts.
 //
-// Usage: shares SECONDS. At the end it prints what it has measured itself, in seconds: "part NAME
-// TIME" of the CPU time of its thread, or of the time for which threads waited.
+// Usage: shares SECONDS [wait]. At the end it prints what it has measured itself, in seconds: "part
+// NAME TIME" of the CPU time of its thread, or of the time for which threads waited. With `wait` it
+// begins at SIGUSR1, when it has said "ready", and waits for ever at the end.
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -119,10 +122,34 @@ static void print(const char *name, long ns)
     printf("part %s %.6f\n", name, ns / 1e9);
 }
 
+static void *rests(void *unused)
+{
+    for (;;)
+        pause();
+    return unused;
+}
+
+static void wait_for_signal(void)
+{
+    sigset_t begin;
+    int signal;
+    pthread_t thread;
+    sigemptyset(&begin);
+    sigaddset(&begin, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &begin, NULL);
+    pthread_create(&thread, NULL, rests, NULL);
+    puts("ready");
+    fflush(stdout);
+    sigwait(&begin, &signal);
+}
+
 int main(int count, char **arguments)
 {
     static const char *const names[5] = {"one", "two", "three", "four", "five"};
     seconds = count > 1 ? atof(arguments[1]) : 2;
+    const int waits = count > 2 && strcmp(arguments[2], "wait") == 0;
+    if (waits)
+        wait_for_signal();
     is_over();
     // How many turns a unit has on this machine.
     const uint64_t trial = 4000000;
@@ -159,5 +186,8 @@ int main(int count, char **arguments)
         snprintf(name, sizeof name, "lock_%s", names[number]);
         print(name, locked_ns[number]);
     }
+    fflush(stdout);
+    if (waits)
+        rests(NULL);
     return 0;
 }

@@ -37,7 +37,9 @@ pub use child::{Outcome, Running, status_number};
 pub use known::{Known, judge};
 pub use mode::{Mode, modes, raddle};
 pub use program::{Program, shared_object};
-pub use tools::{Jdk, Missing, find_tool, jdks, or_skip, prometheus_client, py_spy, say, settle};
+pub use tools::{
+    Jdk, Missing, find_tool, jdks, or_skip, perfetto, prometheus_client, py_spy, say, settle,
+};
 
 /// Declares one test a case, and one that the program has no case which is not listed.
 ///

@@ -91,15 +91,25 @@ pub fn py_spy() -> Result<PathBuf> {
 /// The folder that Python finds the package `prometheus_client` in: where `cargo xtask deps` puts
 /// it; empty if Python has it.
 pub fn prometheus_client() -> Result<PathBuf> {
-    let ours = target_folder()?.join("prometheus-client");
+    package("prometheus-client", "prometheus_client")
+}
+
+/// Likewise of the package `perfetto`, which has the schema of traces.
+pub fn perfetto() -> Result<PathBuf> {
+    package("perfetto", "perfetto.protos")
+}
+
+/// The folder that Python finds a package in, by the module that it has.
+fn package(name: &str, module: &str) -> Result<PathBuf> {
+    let ours = target_folder()?.join(name);
     if ours.is_dir() {
         return Ok(ours);
     }
     let import = Command::new(find_tool("python3")?)
-        .args(["-c", "import prometheus_client"])
+        .args(["-c", &format!("import {module}")])
         .output()?;
     if !import.status.success() {
-        bail!(Missing("Python's package prometheus-client".to_owned()));
+        bail!(Missing(format!("Python's package {name}")));
     }
     Ok(PathBuf::new())
 }

@@ -121,7 +121,7 @@ fn a_process_that_executes_another_program_is_one_sentence() {
                 "{said}"
             );
             if said.contains("has executed another program meanwhile") {
-                return ensure_refused(&output, 2, "dump it again");
+                return ensure_refused(&output, 2, "try again");
             }
         }
     });

@@ -97,9 +97,10 @@ fn read(running: &Running, names: &Chains, arguments: &[&str]) -> Result<Chains>
         );
         let mut chain = Chain::new();
         for frame in list(stack, "frames")? {
-            for managed in list(frame, "managed")? {
-                chain.push(method(managed));
-            }
+            // Stubs of the virtual machine are no methods.
+            let methods = list(frame, "managed")?.iter();
+            let methods = methods.filter(|it| it["language"] == "java");
+            chain.extend(methods.map(method));
         }
         let before = chains.insert(name.to_owned(), chain);
         ensure!(before.is_none(), "two threads {name}");
@@ -245,6 +246,7 @@ fn executing(running: &Running) -> Result<[usize; 3]> {
             let mut names = Vec::new();
             for frame in list(stack, "frames")? {
                 let managed = list(frame, "managed")?.iter();
+                let managed = managed.filter(|it| it["language"] == "java");
                 names.extend(managed.filter_map(|it| it["name"].as_str()));
             }
             with_stack += 1;

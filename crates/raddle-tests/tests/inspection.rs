@@ -92,7 +92,12 @@ fn a_client_that_may_not_look_gets_nothing() {
         let refused = dump(running, words)?;
         let said = String::from_utf8_lossy(&refused.stderr);
         ensure!(refused.stdout.is_empty() && !refused.status.success());
-        ensure!(said.contains("run this as root"), "{said}");
+        let cure = if geteuid().is_root() {
+            "give this command CAP_SYS_PTRACE"
+        } else {
+            "run this as root"
+        };
+        ensure!(said.contains(cure), "{said}");
         if geteuid().is_root() {
             let given = dump(running, &[])?;
             ensure!(given.status.success(), "{given:?}");
@@ -200,6 +205,63 @@ fn a_stopped_process_is_read_without_its_help() {
         let (later, why) = read_without_help(running)?;
         ensure!(later == all && why.is_empty(), "{later:?} {why}");
         Ok(())
+    });
+}
+
+/// A carrier that has slept was woken, and a thread is not stolen from where it never was.
+#[test]
+fn wake_ups_of_carriers_and_first_turns_of_threads_are_counted() {
+    let name = "inspection::wake_ups_of_carriers_and_first_turns_of_threads_are_counted";
+    with_program(name, &[], |running| {
+        for arguments in [&["--json"][..], &["--json", "--no-stacks"]] {
+            let output = dump_with(running, arguments)?;
+            let document: Value = serde_json::from_slice(&output.stdout)?;
+            let rows = |list: &str| document[list].as_array().cloned().unwrap_or_default();
+            let count = |row: &Value, name: &str| row[name].as_u64().unwrap_or(0);
+            let carriers = rows("carriers");
+            let slept = carriers.iter().filter(|it| count(it, "park") > 1);
+            let woken = slept.clone().filter(|it| count(it, "wakeups") > 0);
+            ensure!(slept.count() == woken.count(), "{document}");
+            let mut threads = rows("threads");
+            threads.retain(|it| count(it, "active") != 0);
+            let is_whole = |it: &Value| count(it, "steal") < count(it, "active");
+            ensure!(threads.iter().all(is_whole), "{document}");
+        }
+        Ok(())
+    });
+}
+
+/// A filter that forbids memory files takes the proof from the server.
+#[test]
+fn a_process_whose_filter_forbids_memory_files_is_read_without_its_help() {
+    let name = "inspection::a_process_whose_filter_forbids_memory_files_is_read_without_its_help";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { .. } = mode else {
+            return Ok(());
+        };
+        let mut line = Vec::new();
+        for source in ["refused.c", "inspected.c"] {
+            let program = Program::build(source)?;
+            let [variant] = program.variants.as_slice() else {
+                bail!("{source} is one program");
+            };
+            line.extend(variant.command.clone());
+        }
+        line.insert(1, "memfd_create".into());
+        let running = Running::start(mode, mode.command(&line)?, None)?;
+        running.wait_until_it_says("ticks\n")?;
+        let (read, why) = read_without_help(&running)?;
+        ensure!(
+            !read.is_empty() && why.contains("a filter forbids"),
+            "{read:?} {why}"
+        );
+        let output = dump_with(&running, &[])?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success() && said.contains("permit memfd_create"),
+            "{output:?}"
+        );
+        refuses(&running, &["--stats"], "permit memfd_create")
     });
 }
 

@@ -80,7 +80,9 @@ fn java(document: &Value, thread: &Value) -> Result<Vec<String>> {
         return Ok(found);
     };
     for frame in list(stack, "frames")?.iter().chain([stack]) {
-        for managed in list(frame, "managed")? {
+        // Stubs of the virtual machine are no methods.
+        let methods = list(frame, "managed")?.iter();
+        for managed in methods.filter(|it| it["language"] == "java") {
             let name = managed["name"].as_str().unwrap_or("?");
             let name = name.rsplit("//").next().unwrap_or(name);
             found.push(format!("{name} {}", managed["line"]));

@@ -1,142 +1,31 @@
 //! `raddle record`: the shares of a program that measures them itself, and every end that a
 //! recording may have.
 
-use std::collections::BTreeMap;
-use std::ffi::OsString;
+mod recordings;
+
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use raddle_tests::{Mode, Program, RunFolder, Running, in_every_mode, raddle};
+use anyhow::{Context, Result, ensure};
+use raddle_tests::{Mode, RunFolder, Running, in_every_mode, raddle};
+use recordings::{
+    COMPUTING, LOCKS, Recorded, WAITING, command_line, compare_all, read, record, record_program,
+    times, with_carriers,
+};
 use rustix::process::Signal;
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn command_line(source: &str) -> Result<Vec<OsString>> {
-    let program = Program::build(source)?;
-    let [variant] = program.variants.as_slice() else {
-        bail!("one program");
-    };
-    Ok(variant.command.clone())
-}
-
-/// Runs a test with the number of carriers of each mode under raddle.
-fn with_carriers(name: &str, test: impl Fn(&str, Mode) -> Result<()>) {
-    in_every_mode(name, |mode| match mode {
-        Mode::Raddle { .. } => test(&mode.to_string(), mode),
-        Mode::Native => Ok(()),
-    });
-}
-
-/// The command `raddle record` with arguments, for programs with as many carriers as the mode says.
-fn record(mode: Mode, arguments: &[&str]) -> Result<Command> {
-    let mut command = Command::new(raddle()?);
-    command.arg("record").args(arguments);
-    let Mode::Raddle { carriers } = mode else {
-        bail!("a mode under raddle");
-    };
-    command.env("RADDLE_CARRIERS", carriers.to_string());
-    Ok(command)
-}
-
 fn run(mut command: Command) -> Result<Output> {
     Ok(command.output()?)
 }
 
-/// Reads folded stacks: the frames, and microseconds.
-fn read(file: &Path) -> Result<Vec<(Vec<String>, u64)>> {
-    let text = std::fs::read_to_string(file)?;
-    ensure!(!text.is_empty(), "no stacks");
-    text.lines()
-        .map(|line| {
-            let (stack, us) = line.rsplit_once(' ').context("a weight")?;
-            let frames = stack.split(';').map(str::to_owned).collect();
-            Ok((frames, us.parse()?))
-        })
-        .collect()
-}
-
-/// Sums the time of stacks with each of these frames; of several in a stack the innermost counts.
-fn times(stacks: &[(Vec<String>, u64)], names: &[&str]) -> BTreeMap<String, f64> {
-    let mut times = BTreeMap::new();
-    for (frames, us) in stacks {
-        let is_named = |frame: &&String| names.iter().any(|name| frame.contains(name));
-        if let Some(frame) = frames.iter().rev().find(is_named) {
-            let name = names.iter().find(|name| frame.contains(*name));
-            *times
-                .entry(name.copied().unwrap_or_default().to_owned())
-                .or_default() += *us as f64 / 1e6;
-        }
-    }
-    times
-}
-
-/// Compares shares of a sum with those that the program has measured.
-fn compare(
-    said: &BTreeMap<String, f64>,
-    found: &BTreeMap<String, f64>,
-    names: &[&str],
-    points: f64,
-) -> Result<()> {
-    let sum = |times: &BTreeMap<String, f64>| -> f64 {
-        names.iter().filter_map(|name| times.get(*name)).sum()
-    };
-    let (said_sum, found_sum) = (sum(said), sum(found));
-    ensure!(found_sum > 0.0, "none of {names:?} was found");
-    for name in names {
-        let said = said.get(*name).context("the program's own time")? / said_sum;
-        let found = found.get(*name).copied().unwrap_or(0.0) / found_sum;
-        let off = (said - found).abs() * 100.0;
-        ensure!(
-            off <= points,
-            "{name}: {found:.3} of the time, and not {said:.3}"
-        );
-    }
-    Ok(())
-}
-
-const COMPUTING: [&str; 5] = [
-    "compute_one",
-    "compute_two",
-    "compute_three",
-    "compute_four",
-    "compute_five",
-];
-const WAITING: [&str; 6] = [
-    "wait_one",
-    "wait_two",
-    "wait_three",
-    "wait_four",
-    "wait_five",
-    "wait_rest",
-];
-const LOCKS: [&str; 3] = ["lock_one", "lock_two", "lock_three"];
-
-fn said(stdout: &str) -> Result<BTreeMap<String, f64>> {
-    let parts = stdout.lines().filter_map(|line| line.strip_prefix("part "));
-    parts
-        .map(|part| {
-            let (name, time) = part.split_once(' ').context("a time")?;
-            Ok((name.to_owned(), time.parse()?))
-        })
-        .collect()
-}
-
-/// What was printed (on stderr, then on stdout), what the program has measured, and what was
-/// recorded of it.
-type Recorded = (String, BTreeMap<String, f64>, Vec<(Vec<String>, u64)>);
-
 /// Records `shares.c` for four seconds.
-fn record_shares(mut command: Command, file: &Path) -> Result<Recorded> {
-    command.args(command_line("shares.c")?).arg("4");
-    let output = run(command)?;
-    ensure!(output.status.success(), "{output:?}");
-    let stdout = String::from_utf8(output.stdout)?;
-    let (said, stacks) = (said(&stdout)?, read(file)?);
-    Ok((String::from_utf8(output.stderr)? + &stdout, said, stacks))
+fn record_shares(command: Command, file: &Path) -> Result<Recorded> {
+    record_program(command, &command_line("shares.c")?, file)
 }
 
 #[test]
@@ -148,9 +37,7 @@ fn shares_are_those_that_the_program_has_measured() {
         let path = file.to_str().context("a path")?;
         let command = record(mode, &["-F", "999", "-o", path, "--"])?;
         let (printed, said, stacks) = record_shares(command, &file)?;
-        // Some thousand samples; on a busy machine some hundred, which are off by more by chance.
-        compare(&said, &times(&stacks, &COMPUTING), &COMPUTING, 5.0)?;
-        compare(&said, &times(&stacks, &WAITING), &WAITING, 5.0)?;
+        compare_all(&said, &stacks, &COMPUTING, &WAITING, &LOCKS)?;
         // The time for locks is exact; other threads are runnable meanwhile.
         let waits = times(&stacks, &LOCKS);
         for lock in LOCKS {
@@ -187,8 +74,7 @@ fn where_perf_events_are_refused_the_runtime_itself_samples() {
         let path = file.to_str().context("a path")?;
         let command = record_without_events(mode, &["-F", "999", "-o", path, "--"])?;
         let (printed, said, stacks) = record_shares(command, &file)?;
-        compare(&said, &times(&stacks, &COMPUTING), &COMPUTING, 4.0)?;
-        compare(&said, &times(&stacks, &WAITING), &WAITING, 2.0)?;
+        compare_all(&said, &stacks, &COMPUTING, &WAITING, &LOCKS)?;
         // The frames go on to where the thread began.
         let is_whole = |frames: &[String]| frames.iter().any(|it| it.contains("start_thread"));
         let computing = stacks
@@ -421,6 +307,49 @@ fn a_signal_is_passed_on_to_the_program() {
     });
 }
 
+/// Whatever signal ends a tool, what it had is written.
+#[test]
+fn a_signal_to_a_tool_loses_nothing() {
+    let name = "records::a_signal_to_a_tool_loses_nothing";
+    with_carriers(name, |mode_name, mode| {
+        let mut arguments = command_line("shares.c")?;
+        arguments.push("60".into());
+        let running = Running::start(mode, mode.command(&arguments)?, None)?;
+        let pid = running.pid().to_string();
+        let folder = RunFolder::new(&format!("signals-{mode_name}"))?;
+        let file = folder.path().join("a.folded");
+        let path = file.to_str().context("a path")?;
+        let begun = Instant::now();
+        while !run(record(mode, &["-d", "0.1", &pid])?)?.status.success() {
+            ensure!(begun.elapsed() < LIMIT, "it is never recorded");
+        }
+        for signal in [Signal::QUIT, Signal::HUP, Signal::INT, Signal::TERM] {
+            for tool in ["record", "trace", "locks"] {
+                let mut command = Command::new(raddle()?);
+                command.args([tool, &pid, "-d", "30"]);
+                if tool != "locks" {
+                    command.args(["--force", "-o", path]);
+                }
+                let tool_process = command
+                    .stdout(Stdio::piped())
+                    .stderr(Stdio::piped())
+                    .spawn()?;
+                std::thread::sleep(Duration::from_millis(700));
+                let id = rustix::process::Pid::from_child(&tool_process);
+                rustix::process::kill_process(id, signal)?;
+                let output = tool_process.wait_with_output()?;
+                ensure!(output.status.success(), "{tool} {signal:?}: {output:?}");
+                ensure!(!output.stdout.is_empty(), "{tool} {signal:?}: {output:?}");
+                if tool != "locks" {
+                    ensure!(std::fs::metadata(&file)?.len() > 100, "{tool} {signal:?}");
+                    std::fs::remove_file(&file)?;
+                }
+            }
+        }
+        Ok(())
+    });
+}
+
 #[test]
 fn what_was_recorded_before_a_crash_is_written() {
     let name = "records::what_was_recorded_before_a_crash_is_written";
@@ -484,7 +413,7 @@ fn what_can_not_be_recorded_is_one_sentence() {
                 "is given twice",
             ),
             (vec!["-d", "0", &own], "0.01 to 3600"),
-            (vec!["-F", "0", &own], "--frequency"),
+            (vec!["-F", "0", &own], "a whole number from 1 to 10000"),
             (vec!["0"], "PID"),
             (vec![], "PID"),
             (vec![&own, "--", "true"], "cannot be used with"),

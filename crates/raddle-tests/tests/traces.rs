@@ -177,6 +177,10 @@ fn what_can_not_be_traced_is_one_sentence() {
                 "has recorded nothing",
             ),
             (vec!["trace", &pid], "-o"),
+            (
+                vec!["trace", &pid, "--last", "1", "-d", "1", "-o", &path],
+                "--duration has no meaning with --last",
+            ),
         ] {
             let output = run(&arguments)?;
             let said = String::from_utf8_lossy(&output.stderr);
@@ -188,6 +192,30 @@ fn what_can_not_be_traced_is_one_sentence() {
         }
         ensure!(std::fs::read_to_string(&there)? == "precious");
         ensure!(!std::path::Path::new(&path).exists(), "a file is left");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_trace_can_go_to_standard_output() {
+    let name = "traces::a_trace_can_go_to_standard_output";
+    with_program(name, |mode, running| {
+        let folder = RunFolder::new(&format!("trace-stdout-{mode}"))?;
+        let pid = running.pid().to_string();
+        let output = Command::new(raddle()?)
+            .current_dir(folder.path())
+            .args(["trace", &pid, "-d", "0.3", "-o", "-"])
+            .output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(
+            output.status.success() && said.contains("in standard output"),
+            "{output:?}"
+        );
+        ensure!(!folder.path().join("-").exists(), "a file is made");
+        let file = folder.path().join("a");
+        std::fs::write(&file, &output.stdout)?;
+        read(&file)?;
+        ensure!(output.stdout.len() > 50, "{output:?}");
         Ok(())
     });
 }

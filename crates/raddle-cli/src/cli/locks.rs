@@ -32,6 +32,7 @@ pub(crate) struct LocksArguments {
         long,
         value_name = "SECONDS",
         default_value = "5",
+        allow_negative_numbers = true,
         value_parser = parse_interval
     )]
     pub duration: f64,

@@ -32,7 +32,13 @@ pub(crate) struct RecordArguments {
     pub pid: Option<u32>,
 
     /// Ends after so many seconds [default: with ctrl-C, or with the process]
-    #[arg(short, long, value_name = "SECONDS", value_parser = parse_interval)]
+    #[arg(
+        short,
+        long,
+        value_name = "SECONDS",
+        allow_negative_numbers = true,
+        value_parser = parse_interval
+    )]
     pub duration: Option<f64>,
 
     /// Samples of a thread that executes, each second of its CPU time, 1 to 10000
@@ -41,7 +47,8 @@ pub(crate) struct RecordArguments {
         long,
         value_name = "HZ",
         default_value_t = 99,
-        value_parser = clap::value_parser!(u32).range(1..=10_000)
+        allow_negative_numbers = true,
+        value_parser = parse_frequency
     )]
     pub frequency: u32,
 
@@ -56,4 +63,11 @@ pub(crate) struct RecordArguments {
     /// A program to run with green threads and to record, with its arguments
     #[arg(last = true, conflicts_with = "pid", num_args = 1..)]
     pub program: Vec<OsString>,
+}
+
+/// Samples in a second.
+fn parse_frequency(text: &str) -> Result<u32, String> {
+    let frequency = text.parse().ok();
+    let allowed = frequency.filter(|frequency| (1..=10_000).contains(frequency));
+    allowed.ok_or_else(|| "give a whole number from 1 to 10000".into())
 }

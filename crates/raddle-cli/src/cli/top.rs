@@ -47,6 +47,7 @@ pub(crate) struct TopArguments {
         long,
         value_name = "SECONDS",
         default_value = "1",
+        allow_negative_numbers = true,
         value_parser = parse_interval
     )]
     pub interval: f64,
@@ -57,7 +58,8 @@ pub(crate) struct TopArguments {
         long,
         value_name = "COUNT",
         requires = "batch",
-        value_parser = clap::value_parser!(u64).range(1..)
+        allow_negative_numbers = true,
+        value_parser = parse_count
     )]
     pub count: Option<u64>,
 
@@ -78,7 +80,12 @@ pub(crate) struct TopArguments {
     pub by_name: bool,
 
     /// Prints at most so many threads [default: 20 as text, all as JSON]
-    #[arg(long, value_name = "COUNT")]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        allow_negative_numbers = true,
+        value_parser = parse_rows
+    )]
     pub rows: Option<usize>,
 }
 
@@ -87,6 +94,16 @@ impl TopArguments {
     pub(crate) fn states(&self) -> Vec<ThreadState> {
         self.state.iter().map(|state| state.code()).collect()
     }
+}
+
+fn parse_count(text: &str) -> Result<u64, String> {
+    let count = text.parse().ok().filter(|count| *count != 0);
+    count.ok_or_else(|| "give a whole number from 1 on".into())
+}
+
+fn parse_rows(text: &str) -> Result<usize, String> {
+    let rows = text.parse();
+    rows.map_err(|_| "give a whole number, 0 or more".into())
 }
 
 /// What threads are sorted by.

@@ -35,7 +35,7 @@ pub(crate) struct TraceArguments {
     #[arg(long, value_name = "FILE", conflicts_with_all = ["pid", "duration"])]
     pub from: Option<PathBuf>,
 
-    /// The file to write; it must not exist
+    /// The file to write; it must not exist; - for standard output
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
 
@@ -44,25 +44,54 @@ pub(crate) struct TraceArguments {
     pub force: bool,
 
     /// Ends after so many seconds [default: with ctrl-C, or with the process]
-    #[arg(short, long, value_name = "SECONDS", value_parser = parse_interval)]
+    #[arg(
+        short,
+        long,
+        value_name = "SECONDS",
+        allow_negative_numbers = true,
+        value_parser = parse_interval
+    )]
     pub duration: Option<f64>,
 
     /// Writes the last seconds that were recorded, and ends. The process records since `raddle run
     /// --flight-recorder` or `raddle ctl PID flight-recorder on`
-    #[arg(long, value_name = "SECONDS", value_parser = parse_interval)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        allow_negative_numbers = true,
+        value_parser = parse_interval
+    )]
     pub last: Option<f64>,
 
     /// Waits until a thread has not run so many milliseconds after its wake-up; then writes the
     /// last 5 seconds, or those of --last
-    #[arg(long, value_name = "MS", conflicts_with = "from", value_parser = parse_ms)]
+    #[arg(
+        long,
+        value_name = "MS",
+        conflicts_with = "from",
+        allow_negative_numbers = true,
+        value_parser = parse_ms
+    )]
     pub when_late: Option<f64>,
 
     /// Likewise, until a thread is runnable for so long, whether it was woken or has made room
-    #[arg(long, value_name = "MS", conflicts_with = "from", value_parser = parse_ms)]
+    #[arg(
+        long,
+        value_name = "MS",
+        conflicts_with = "from",
+        allow_negative_numbers = true,
+        value_parser = parse_ms
+    )]
     pub when_runnable: Option<f64>,
 
     /// Likewise, until a carrier runs one thread for so long while others are runnable
-    #[arg(long, value_name = "MS", conflicts_with = "from", value_parser = parse_ms)]
+    #[arg(
+        long,
+        value_name = "MS",
+        conflicts_with = "from",
+        allow_negative_numbers = true,
+        value_parser = parse_ms
+    )]
     pub when_stalled: Option<f64>,
 }
 

@@ -23,7 +23,7 @@ use rustix::net::{
 };
 
 use super::process::Process;
-use crate::failure::Failure;
+use crate::failure::{Failure, more_rights};
 
 /// How long the process may take until its answer begins, from the first try to connect on.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -128,6 +128,27 @@ impl Read for Link {
     }
 }
 
+/// Explains why the process closed a connection before it asked for a proof. It can't ask if it can
+/// make no page with a name.
+fn explain_refusal(error: &io::Error, process: &Process) -> Unanswered {
+    let refused = explain(error, process);
+    let is_closed = matches!(
+        error.kind(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::ConnectionReset
+    );
+    if !is_closed || !process.is_ours() || process.check_program().is_err() {
+        return refused;
+    }
+    Unanswered::Silent(if process.has_filter() {
+        Failure::input(
+            format!("a filter forbids process {} to answer", process.pid),
+            "permit memfd_create in it; raddle dump needs no answer",
+        )
+    } else {
+        refused.into()
+    })
+}
+
 /// Explains why there is no whole answer.
 fn explain(error: &io::Error, process: &Process) -> Unanswered {
     let pid = process.pid;
@@ -228,7 +249,7 @@ fn prove(stream: &mut Link, process: &Process) -> Result<[u8; PROOF_BYTES], Unan
     let mut wanted = [0; PROOF_WANTED.len()];
     stream
         .read_exact(&mut wanted)
-        .map_err(|error| explain(&error, process))?;
+        .map_err(|error| explain_refusal(&error, process))?;
     if wanted != PROOF_WANTED {
         let what = format!("process {pid} speaks another protocol");
         return Err(Failure::input(what, "use the raddle that started it").into());
@@ -242,7 +263,7 @@ fn prove(stream: &mut Link, process: &Process) -> Result<[u8; PROOF_BYTES], Unan
         .ok_or_else(|| {
             Failure::input(
                 format!("the kernel doesn't let this user look into process {pid}"),
-                "run this as root",
+                more_rights(),
             )
             .into()
         })

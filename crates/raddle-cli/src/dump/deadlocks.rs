@@ -9,10 +9,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
+use raddle_record::text::quoted;
 use raddle_stacks::locks::{Deadlock, Edge, Waits, Why, confirmed, deadlocks};
 
 use super::filter::Filter;
-use super::lines::{count, quoted, seconds};
+use super::lines::{count, seconds};
 use super::stacks::{NONSENSE, OldWaits, Subject, Taken, doing};
 use super::{Facts, Shown, document, groups, sitting, understand, waits};
 use crate::cli::DumpArguments;

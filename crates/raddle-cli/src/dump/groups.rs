@@ -5,11 +5,12 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use raddle_inspect::{ThreadFlags, ThreadState, WaitKind};
+use raddle_record::text::quoted;
 use raddle_stacks::{Captured, End, Kind};
 
-use super::lines::{count, quoted, seconds, wait};
+use super::lines::{count, seconds, wait};
 use super::managed;
-use super::stacks::{NamedStack, Taken, doing, lines, shown};
+use super::stacks::{IN_RUNTIME, NamedStack, Taken, doing, lines, shown};
 use super::{Shown, waits};
 
 /// The most threads that are shown one by one by default.
@@ -74,6 +75,9 @@ fn text(how: &Shown, stack: &NamedStack) -> String {
         shown(stack)
     };
     let mut text = String::new();
+    if frames.is_empty() && !stack.frames.is_empty() {
+        text += &format!("    {IN_RUNTIME}\n");
+    }
     let unplaced = stack.unplaced.iter().flat_map(|it| managed::lines(it));
     let native = frames.iter().flat_map(|frame| lines(frame, all));
     let mut lines = native.chain(unplaced).peekable();

@@ -7,6 +7,7 @@ use raddle_inspect::{
     CarrierRecord, CarrierState, Header, Histogram, NO_CARRIER, PolicyKind, Snapshot, ThreadFlags,
     ThreadRecord, ThreadState, WaitKind,
 };
+use raddle_record::text::quoted;
 
 use super::stacks::{Taken, doing};
 use super::{Facts, Statistics, blocking, groups};
@@ -364,11 +365,6 @@ pub(super) fn seconds(nanoseconds: u64) -> String {
 
 pub(super) fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
-}
-
-/// Quotes a thread's name, which is the program's choice: the terminal must not interpret it.
-pub(super) fn quoted(name: &[u8]) -> String {
-    format!("{:?}", String::from_utf8_lossy(name))
 }
 
 #[cfg(test)]

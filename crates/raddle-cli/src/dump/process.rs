@@ -6,7 +6,7 @@ use std::os::linux::fs::MetadataExt;
 
 use rustix::process::geteuid;
 
-use crate::failure::Failure;
+use crate::failure::{Failure, more_rights};
 
 const PRELOAD: &str = "libraddle_preload.so";
 
@@ -19,6 +19,8 @@ pub(crate) struct Process {
     /// The process that a thread belongs to: `pid` itself for a process.
     group: u32,
     state: char,
+    /// A filter of system calls holds for it.
+    has_filter: bool,
     /// What the kernel gave the program when it was executed.
     image: Option<Vec<u8>>,
 }
@@ -30,7 +32,7 @@ impl Process {
         match process {
             Some(process) if process.group != pid => Err(Failure::input(
                 format!("{pid} is a thread of process {}", process.group),
-                format!("dump the process: raddle dump {}", process.group),
+                format!("give the number of the process, {}", process.group),
             )),
             Some(process) if !matches!(process.state, 'Z' | 'X') => Ok(Process {
                 image: image(pid),
@@ -53,6 +55,7 @@ impl Process {
                 .unwrap_or(pid),
             group: field("Tgid")?.next()?.parse().ok()?,
             state: field("State")?.next()?.chars().next()?,
+            has_filter: field("Seccomp").and_then(|mut it| it.next()) == Some("2"),
             image: None,
         })
     }
@@ -61,6 +64,11 @@ impl Process {
     pub(crate) fn is_ours(&self) -> bool {
         let user = geteuid().as_raw();
         user == 0 || user == self.user
+    }
+
+    /// Returns true if a filter may forbid it system calls.
+    pub(super) fn has_filter(&self) -> bool {
+        self.has_filter
     }
 
     /// Explains why the process has no inspection socket.
@@ -74,23 +82,23 @@ impl Process {
             ),
             _ if self.has_other_network() => Failure::input(
                 format!("process {pid} is in another network namespace"),
-                format!("enter that: nsenter -n -t {pid} raddle dump {pid}"),
+                format!("enter that with nsenter -n -t {pid}, and use this command there"),
             ),
             Ok(true) => match self.lender() {
                 Some(parent) => Failure::input(
                     format!(
                         "process {pid} has no threads of its own: it borrows the memory of {parent}"
                     ),
-                    format!("dump the parent: raddle dump {parent}"),
+                    format!("give the number of the parent, {parent}"),
                 ),
                 None => Failure::input(
                     format!("process {pid} has started no thread yet, so there is nothing to show"),
-                    "dump it when it has a second thread; raddle run -v says if it can't have any",
+                    "wait for its second thread; raddle run -v says if it can't have any",
                 ),
             },
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Failure::input(
                 format!("process {pid} can't be looked at, and does not seem to run under raddle"),
-                "start it with raddle run -- PROGRAM, or run this as root",
+                format!("start it with raddle run -- PROGRAM, or {}", more_rights()),
             ),
             Err(_) => no_process(pid),
         }
@@ -142,7 +150,7 @@ impl Process {
         match (&self.image, image(pid)) {
             (Some(before), Some(now)) if *before != now => Err(Failure::input(
                 format!("process {pid} has executed another program meanwhile"),
-                "dump it again",
+                "try again",
             )),
             _ => Ok(()),
         }

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use anyhow::Result;
 use raddle_inspect::{Layout, Snapshot, ThreadFlags};
+use raddle_record::text;
 use raddle_stacks::locks::{self, Edge, Owner, Variables, Waits};
 use raddle_stacks::{
     Captured, Frame, Java, Kind, Language, ManagedFrame, Modules, Named, ProcessMemory, Refusal,
@@ -17,8 +18,8 @@ use raddle_stacks::{
 use super::filter::{Filter, rebuild};
 use super::locate::Location;
 use super::process::Process;
-use super::{lights, managed, understand};
-use crate::failure::Failure;
+use super::{lights, managed, start, understand};
+use crate::failure::{Failure, more_rights};
 
 /// The stacks, and what was read with them.
 pub(super) struct Taken {
@@ -53,6 +54,8 @@ pub(crate) struct NamedFrame {
     pub named: Rc<Named>,
     /// True if the frame is the runtime's own code.
     pub is_runtime: bool,
+    /// True if that is a function that the runtime exports, for the program to call.
+    pub is_exported: bool,
     /// The managed frames that it executes, from the inside out.
     pub managed: Vec<Rc<ManagedFrame>>,
 }
@@ -247,7 +250,7 @@ pub(super) fn take(pid: u32, filter: &Filter, may_attach: bool) -> Result<Result
 /// Says what is missing, and the cure.
 fn refused(pid: u32, refusal: Refusal) -> String {
     let cure = match refusal {
-        Refusal::Forbidden => "run this as root, or with CAP_SYS_PTRACE",
+        Refusal::Forbidden => more_rights(),
         Refusal::Gone => "look for the process with pidof or ps",
         Refusal::Missing => "run this outside of the container or filter",
         Refusal::Unmapped => "use the raddle that started it",
@@ -317,15 +320,26 @@ pub(crate) fn name_all(
     let managed: Vec<_> = managed.into_iter().map(Rc::new).collect();
     let mut name = |stack: Stack| {
         let managed = |number| managed::at(&stack, &managed, number);
+        let is_own = |frame: &Frame| code.contains(&frame.inside());
         let frames = stack.frames.iter().enumerate();
-        let frames = frames.map(|(number, frame)| NamedFrame {
-            frame: *frame,
-            named: symbols.name(frame),
-            is_runtime: code.contains(&frame.inside()),
-            managed: managed(number),
+        let frames = frames.map(|(number, frame)| {
+            let named = symbols.name(frame);
+            let is_own_code = is_own(frame);
+            // The kernel's code for the clock, called by the runtime.
+            let caller = stack.frames.get(number + 1);
+            let is_called = named.module.as_deref() == Some("[vdso]") && caller.is_some_and(is_own);
+            NamedFrame {
+                frame: *frame,
+                named,
+                is_runtime: is_own_code || is_called,
+                is_exported: is_own_code && symbols.is_exported(code.start, frame),
+                managed: managed(number),
+            }
         });
+        let mut frames: Vec<NamedFrame> = frames.collect();
+        start::name(&mut frames);
         NamedStack {
-            frames: frames.collect(),
+            frames,
             unplaced: managed(stack.frames.len()),
             stack,
         }
@@ -333,29 +347,25 @@ pub(crate) fn name_all(
     stacks.into_iter().map(&mut name).collect()
 }
 
+/// What is shown in place of a stack that has frames of the runtime alone.
+pub(crate) const IN_RUNTIME: &str = "[in the runtime]";
+
 /// Returns the frames that a reader wants: without the runtime's own, except the one by which the
-/// program called the runtime, if that is a function that the program knows, and the marks of
-/// signals.
+/// program called the runtime, if that is a function that the runtime exports, and the marks of
+/// signals. None are left of a stack that is the runtime's alone.
 pub(crate) fn shown(stack: &NamedStack) -> Vec<&NamedFrame> {
     let frames = &stack.frames;
     let inner = frames.iter().take_while(|frame| frame.is_runtime).count();
-    let is_known = |frame: &NamedFrame| {
-        let function = frame.named.functions.last();
-        function.is_some_and(|it| !it.name.contains("::") && !it.name.starts_with("raddle"))
-    };
     let is_shown = |&(number, frame): &(usize, &NamedFrame)| match frame.is_runtime {
-        true if number < inner => number + 1 == inner && !frame.frame.is_signal && is_known(frame),
+        true if number < inner => {
+            number + 1 == inner && !frame.frame.is_signal && frame.is_exported
+        }
         true => frame.frame.is_signal,
         false => true,
     };
     let all = frames.iter().enumerate();
     let shown = all.filter(is_shown).map(|(_, frame)| frame);
-    let shown = managed::without_covered(shown);
-    if shown.is_empty() {
-        frames.iter().collect()
-    } else {
-        shown
-    }
+    managed::without_covered(shown)
 }
 
 /// Returns the lines of a frame, the innermost function first. Of the runtime's frames only the
@@ -419,11 +429,8 @@ fn native(frame: &NamedFrame, all: bool) -> Vec<String> {
 
 /// A name as the terminal may have it: it comes from a file that may hold anything.
 pub(super) fn plain(name: &str) -> String {
-    let is_plain = |character: char| !character.is_control();
-    name.chars()
-        .filter(|&character| is_plain(character))
-        .take(512)
-        .collect()
+    const MOST: usize = 512;
+    text::plain(&name.chars().take(MOST).collect::<String>())
 }
 
 /// Returns what a thread does beside waiting.
@@ -438,5 +445,63 @@ pub(super) fn doing(kind: Kind) -> Option<String> {
         Kind::Stopped => Some("on its carrier".into()),
         Kind::Preempted => Some("preempted".into()),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raddle_stacks::{End, Function};
+
+    /// A stack of frames with these names, from the inside out: `r` begins those of the runtime,
+    /// `R` those that it exports.
+    fn stack(names: &[&str]) -> NamedStack {
+        let frame = Frame {
+            address: 0,
+            is_return: true,
+            is_signal: false,
+            is_guessed: false,
+        };
+        let named = |name: &&str| NamedFrame {
+            frame,
+            named: Rc::new(Named {
+                functions: vec![Function {
+                    name: (*name).to_owned(),
+                    file: None,
+                    line: None,
+                    is_inlined: false,
+                }],
+                ..Named::default()
+            }),
+            is_runtime: name.starts_with(['r', 'R']),
+            is_exported: name.starts_with('R'),
+            managed: Vec::new(),
+        };
+        NamedStack {
+            stack: Stack {
+                frames: Box::default(),
+                end: End::Lost,
+                managed: Box::default(),
+            },
+            frames: names.iter().map(named).collect(),
+            unplaced: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn of_the_runtime_only_the_function_is_shown_that_the_program_has_called() {
+        let shown = |names: &[&str]| -> Vec<String> {
+            let stack = stack(names);
+            let frames = shown(&stack);
+            let names = frames.iter().map(|it| it.named.functions[0].name.clone());
+            names.collect()
+        };
+        assert_eq!(shown(&["r_park", "R_wait", "main"]), ["R_wait", "main"]);
+        assert_eq!(
+            shown(&["r_note", "r_entry", "libc", "main"]),
+            ["libc", "main"]
+        );
+        assert_eq!(shown(&["r_note", "main", "r_start"]), ["main"]);
+        assert!(shown(&["r_note", "r_loop"]).is_empty());
     }
 }

@@ -1,8 +1,8 @@
 //! What a thread waits for, and which thread has to act, in words.
 
+use raddle_record::text::quoted;
 use raddle_stacks::locks::{Edge, ObjectKind, Owner};
 
-use super::lines::quoted;
 use super::stacks::{Taken, plain};
 
 /// `mutex 0x55d1a43fe140 (lock_a), held by #501 "worker"`; `None` if it says no more than the kind

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use raddle_inspect::{
     CarrierRecord, CarrierState, Header, Layout, Request, RequestKind, Snapshot, Totals,
 };
-use raddle_stacks::{ProcessMemory, Refusal};
+use raddle_stacks::{ProcessMemory, Refusal, kernel_numbers};
 
 use super::groups::{GroupRow, Groups};
 use crate::dump::connect;
@@ -105,7 +105,10 @@ impl Watched {
         }
         drop(connection);
         let shown = reading.carriers.iter().take(CARRIERS_MAX);
-        reading.kernel = shown.map(|it| kernel_time(pid, it)).collect();
+        let numbers = kernel_numbers(pid);
+        let here = |own: u32| numbers.get(&own).copied().unwrap_or(own);
+        let time = |it: &CarrierRecord| kernel_time(pid, here(it.kernel_tid), it.state);
+        reading.kernel = shown.map(time).collect();
         // What was read is of one program.
         process.check_program()?;
         Ok(reading)
@@ -138,11 +141,11 @@ fn layout(answer: &[u8]) -> Option<Layout> {
     Layout::parse(&answer[at..])
 }
 
-fn kernel_time(pid: u32, carrier: &CarrierRecord) -> Option<KernelTime> {
-    if carrier.state == CarrierState::ENDED || carrier.kernel_tid == 0 {
+fn kernel_time(pid: u32, tid: u32, state: CarrierState) -> Option<KernelTime> {
+    if state == CarrierState::ENDED || tid == 0 {
         return None;
     }
-    let path = format!("/proc/{pid}/task/{}/schedstat", carrier.kernel_tid);
+    let path = format!("/proc/{pid}/task/{tid}/schedstat");
     kernel_time_of(&fs::read_to_string(path).ok()?)
 }
 

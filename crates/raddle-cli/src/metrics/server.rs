@@ -1,4 +1,5 @@
-//! HTTP for a scraper: `GET /metrics` of version 1.0 or 1.1, one request a connection.
+//! HTTP for a scraper, of version 1.0 or 1.1: `GET` and `HEAD` of `/metrics`, one request a
+//! connection.
 //!
 //! A connection has a thread, of which there are [`CONNECTIONS_MAX`]; further ones are
 //! told to come again later. A
@@ -97,7 +98,7 @@ impl Server {
         let until = Instant::now() + PATIENCE;
         let request = Request::read(|to| read_until(stream, to, until))?;
         let (status, kind, text) = match request {
-            Request::Metrics => match self.scrape() {
+            Request::Metrics { .. } => match self.scrape() {
                 Ok(text) => ("200 OK", page::CONTENT_TYPE, text),
                 Err(_) => ("500 Internal Server Error", PLAIN, "no metrics\n".into()),
             },
@@ -115,6 +116,9 @@ impl Server {
         );
         let until = Instant::now() + PATIENCE;
         write_until(stream, head.as_bytes(), until)?;
+        if matches!(request, Request::Metrics { head_only: true }) {
+            return Ok(());
+        }
         write_until(stream, text.as_bytes(), until)
     }
 
@@ -139,7 +143,10 @@ const PLAIN: &str = "text/plain; charset=utf-8";
 /// What a client wants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
-    Metrics,
+    Metrics {
+        /// Without the text.
+        head_only: bool,
+    },
     Other,
     Bad,
 }
@@ -171,11 +178,10 @@ impl Request {
             Ok(_) => {
                 let path = request.path.unwrap_or_default();
                 let path = path.split('?').next();
-                let is_it = request.method == Some("GET") && path == Some("/metrics");
-                Some(if is_it {
-                    Request::Metrics
-                } else {
-                    Request::Other
+                Some(match (request.method, path) {
+                    (Some("GET"), Some("/metrics")) => Request::Metrics { head_only: false },
+                    (Some("HEAD"), Some("/metrics")) => Request::Metrics { head_only: true },
+                    _ => Request::Other,
                 })
             }
             Err(_) => Some(Request::Bad),
@@ -226,14 +232,14 @@ mod tests {
 
     #[test]
     fn a_request_may_come_in_pieces() {
+        const METRICS: Request = Request::Metrics { head_only: false };
         let whole = "GET /metrics HTTP/1.1\r\nHost: here\r\n\r\n";
-        assert_eq!(read(&[whole]), Request::Metrics);
+        assert_eq!(read(&[whole]), METRICS);
         let pieces: Vec<&str> = whole.split_inclusive('/').collect();
-        assert_eq!(read(&pieces), Request::Metrics);
-        assert_eq!(
-            read(&["GET /metrics?name=x HTTP/1.0\r\n\r\n"]),
-            Request::Metrics
-        );
+        assert_eq!(read(&pieces), METRICS);
+        assert_eq!(read(&["GET /metrics?name=x HTTP/1.0\r\n\r\n"]), METRICS);
+        let head = Request::Metrics { head_only: true };
+        assert_eq!(read(&["HEAD /metrics HTTP/1.1\r\n\r\n"]), head);
     }
 
     #[test]
@@ -243,7 +249,7 @@ mod tests {
             "GET /metric",
             "GET /metrics/",
             "POST /metrics",
-            "HEAD /metrics",
+            "HEAD /metric",
         ] {
             assert_eq!(
                 read(&[&format!("{head} HTTP/1.1\r\n\r\n")]),

@@ -1,7 +1,9 @@
-//! Which stacks of waiting threads are read: as many as cost 0.4 percent of a CPU, by lot. A higher
-//! frequency raises this part in proportion.
+//! Which stacks of waiting threads are read: as many as cost four thousandths of a CPU, by lot.
+//! A higher frequency raises this part in proportion.
 
 use std::time::{Duration, Instant};
+
+use raddle_inspect::Lots;
 
 /// The part of a CPU that reading may take at the usual frequency, and at any.
 const PART: f64 = 0.004;
@@ -20,7 +22,7 @@ pub(super) struct Chooser {
     filled: Instant,
     /// The usual cost of a stack, in seconds.
     cost: f64,
-    random: u64,
+    lots: Lots,
 }
 
 impl Chooser {
@@ -31,7 +33,7 @@ impl Chooser {
             left: BURST.as_secs_f64(),
             filled: Instant::now(),
             cost: FIRST_COST,
-            random: seed | 1,
+            lots: Lots::new(seed),
         }
     }
 
@@ -47,11 +49,8 @@ impl Chooser {
 
     /// Decides by lot.
     pub(super) fn draws(&mut self, chance: f64) -> bool {
-        // Xorshift (Marsaglia, 2003).
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        ((self.random >> 11) as f64 / (1u64 << 53) as f64) < chance
+        const STEPS: f64 = (1u64 << 53) as f64;
+        ((self.lots.draw() >> 11) as f64 / STEPS) < chance
     }
 
     /// Returns false if no more may be spent now.

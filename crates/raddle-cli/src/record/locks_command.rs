@@ -10,9 +10,10 @@ use raddle_record::profile::{Lock, Profile};
 use serde::Serialize;
 
 use super::recorder::Recorder;
-use super::{ends_by_signal, result};
+use super::result;
 use crate::cli::LocksArguments;
 use crate::failure::print;
+use crate::recording::ends_by_signal;
 
 const JAVA: &str = "locks of Java are not shown; raddle record has the waits for them";
 

@@ -4,7 +4,7 @@ use raddle_record::profile::{Function, Interner, Origin};
 use raddle_stacks::{Language, ManagedFrame, Stack, Symbols};
 use std::ops::Range;
 
-use crate::dump::stacks::{NamedFrame, NamedStack, name_all, shown};
+use crate::dump::stacks::{IN_RUNTIME, NamedFrame, NamedStack, name_all, shown};
 
 /// The most characters of a name.
 const NAME_MAX: usize = 1 << 10;
@@ -37,7 +37,11 @@ fn functions(stack: &NamedStack) -> Vec<Function> {
     for frame in &stack.unplaced {
         functions.push(managed(frame));
     }
-    for frame in shown(stack) {
+    let frames = shown(stack);
+    if frames.is_empty() && !stack.frames.is_empty() {
+        functions.push(Function::note(IN_RUNTIME));
+    }
+    for frame in frames {
         if frame.managed.is_empty() {
             native(frame, &mut functions);
         } else {
@@ -49,7 +53,7 @@ fn functions(stack: &NamedStack) -> Vec<Function> {
 
 fn native(frame: &NamedFrame, to: &mut Vec<Function>) {
     let named = &frame.named;
-    let module = named.module.as_deref().map(plain);
+    let module = named.module.as_deref().map(short);
     if frame.frame.is_signal {
         to.push(Function::note("<signal handler called>"));
         return;
@@ -70,9 +74,9 @@ fn native(frame: &NamedFrame, to: &mut Vec<Function>) {
     let own = named.functions.len() - 1;
     let from = if frame.is_runtime { own } else { 0 };
     to.extend(named.functions[from..].iter().map(|function| Function {
-        name: plain(&function.name),
+        name: short(&function.name),
         origin: Origin::Native,
-        file: function.file.as_deref().map(plain),
+        file: function.file.as_deref().map(short),
         line: function.line,
         module: module.clone(),
         is_inlined: function.is_inlined,
@@ -81,21 +85,20 @@ fn native(frame: &NamedFrame, to: &mut Vec<Function>) {
 
 fn managed(frame: &ManagedFrame) -> Function {
     Function {
-        name: plain(&frame.name),
+        name: short(&frame.name),
         origin: match frame.language {
             Language::Python => Origin::Python,
             Language::Java => Origin::Java,
             Language::Mapped => Origin::Mapped,
         },
-        file: frame.file.as_deref().map(plain),
+        file: frame.file.as_deref().map(short),
         line: frame.line,
         module: None,
         is_inlined: false,
     }
 }
 
-/// A name as files and terminals may have it: it comes from memory that may hold anything.
-fn plain(name: &str) -> String {
-    let characters = name.chars().filter(|character| !character.is_control());
-    characters.take(NAME_MAX).collect()
+/// A name of a length that files may have: it comes from memory that may hold anything.
+fn short(name: &str) -> String {
+    name.chars().take(NAME_MAX).collect()
 }

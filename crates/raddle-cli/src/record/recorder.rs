@@ -11,19 +11,15 @@
 //! 4. Read the stacks of threads that have begun to wait and wait still.
 //!
 //! Where many threads wait, several intervals pass between two turns. Steps 1 to 3 are done more
-//! often while rings fill up fast, and after each sample if a part of the frames is read from memory
-//! that changes.
+//! often while rings fill up fast, and after each sample if a part of the frames is read from
+//! memory that changes.
 
 use std::collections::{HashMap, VecDeque};
-use std::fs::{self, File};
-use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::{self, BufRead, BufReader};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use raddle_inspect::{ThreadFlags, ThreadRecord, ThreadState, WaitKind};
+use raddle_inspect::{ThreadState, WaitKind};
 use raddle_record::clock::Moment;
 use raddle_record::history::{History, Position, StackNumber, Unread};
 use raddle_record::profile::{Activity, Interner};
@@ -34,7 +30,9 @@ use raddle_stacks::{
     StackReader, Symbols, Target,
 };
 
+use super::bound::Bound;
 use super::chooser::Chooser;
+use super::mappings::{Mappings, Root};
 use super::names;
 use crate::failure::Failure;
 use crate::recording::{Recording, command};
@@ -52,8 +50,6 @@ const LOOK: Duration = Duration::from_millis(100);
 const NAMES: Duration = Duration::from_secs(1);
 /// Of the time for names, at most this part is spent.
 const NAMES_PART: u32 = 400;
-/// How often mappings are compared.
-const MAPPINGS: Duration = Duration::from_secs(2);
 /// The most samples of carriers that are kept.
 const ON_CPU_MAX: usize = 1 << 21;
 /// The most objects of which names are looked for.
@@ -68,6 +64,7 @@ pub(super) struct Recorder {
     pub pid: u32,
     pub command: Vec<String>,
     recording: Recording,
+    pub bound: Bound,
     root: Root,
     pub series: Series,
     /// The runtime's own samples of carriers, if the kernel has refused events.
@@ -145,18 +142,21 @@ impl Recorder {
     /// Begins to record. Without `is_sampled`, carriers are not sampled while they execute.
     pub(super) fn start(pid: u32, frequency: u32, is_sampled: bool) -> Result<Recorder> {
         let interval = Duration::from_secs(1) / frequency;
-        let recording = Recording::start(pid)?;
+        let mut recording = Recording::start(pid)?;
         let begin = Moment::now();
         let mut history = History::new(begin.boot_ns);
         for record in recording.threads() {
             history.was_there(&record);
-            note(&mut history, &record);
+            history.name(record.tid, record.name_bytes());
         }
+        let mut bound = Bound::new(pid);
+        bound.count_now(recording.bound(), &history);
         let now = Instant::now();
         Ok(Recorder {
             pid,
             command: command(pid),
             recording,
+            bound,
             root: Root::of(pid)?,
             series: Series::new(pid, interval.as_nanos() as u64),
             own_series: None,
@@ -189,6 +189,7 @@ impl Recorder {
     pub(super) fn record(&mut self, ends: &dyn Fn() -> bool) -> Result<()> {
         while self.epoch(ends)? == Ended::OtherCode {}
         self.end = Moment::now();
+        self.bound.count_now(self.recording.bound(), &self.history);
         self.lost_events = self.recording.lost();
         self.name_all();
         Ok(())
@@ -223,6 +224,7 @@ impl Recorder {
         let (stacks, managed) = reader.into_parts();
         self.has_java |= modules.modules.iter().any(|it| it.name() == "libjvm.so");
         self.epoch += 1;
+        self.bound.begin_epoch();
         self.unnamed_epochs.push(UnnamedEpoch {
             memory,
             modules,
@@ -267,12 +269,11 @@ impl Recorder {
         &mut self,
         target: &Target<'_>,
         reader: &mut StackReader<'_>,
-        mappings: u64,
+        mut mappings: Mappings,
         ends: &dyn Fn() -> bool,
     ) -> Result<Ended> {
         let mut next = Instant::now();
         let mut looked = next - self.interval;
-        let mut compared = Instant::now();
         self.series.set_prompt(reader.must_be_prompt());
         self.follow_carriers(target);
         loop {
@@ -291,21 +292,21 @@ impl Recorder {
                 let fresh = self.history.fresh(look.as_nanos() as u64);
                 next = now + self.look_after(fresh.len());
                 self.read_waits(reader, fresh);
+                let at_ns = self.recording.told_ns();
+                self.bound
+                    .look(reader, &mut self.chooser, self.epoch, at_ns);
             }
             if self.looked.elapsed() >= LOOK {
                 self.looked = now;
                 self.series.forget_ended();
                 self.series.set_prompt(reader.must_be_prompt());
-                self.follow_carriers(target);
                 self.name_threads();
+                self.follow_carriers(target);
+                self.bound.count(self.recording.bound(), &self.history);
                 self.name_descriptors();
             }
-            if compared.elapsed() >= MAPPINGS {
-                compared = now;
-                match self.root.mappings(self.pid) {
-                    Ok(found) if found != mappings => return Ok(Ended::OtherCode),
-                    _ => {}
-                }
+            if mappings.are_others(self.pid, target.modules) {
+                return Ok(Ended::OtherCode);
             }
             let pause = next.saturating_duration_since(Instant::now()).min(LONGEST);
             self.wait(pause.min(self.recording.patience()));
@@ -318,9 +319,10 @@ impl Recorder {
         if !self.is_sampled {
             return;
         }
-        self.series.follow(target);
+        let bound = self.recording.bound();
+        self.series.follow(target, bound);
         if self.own_series.is_none() && self.series.refusal().is_some() {
-            self.own_series = Some(OwnSeries::begin(target));
+            self.own_series = Some(OwnSeries::begin(target, bound));
             self.recording.sample(self.frequency);
         }
     }
@@ -371,9 +373,15 @@ impl Recorder {
         if let Some(own) = &mut self.own_series {
             let boot_ns = |stamp| self.recording.boot_ns(stamp);
             let has_event = |tid| self.series.has(tid);
-            own.take(target, &boot_ns, &has_event, |sample| {
-                pending.push_back(sample);
-            });
+            own.take(
+                target,
+                self.recording.bound(),
+                &boot_ns,
+                &has_event,
+                |sample| {
+                    pending.push_back(sample);
+                },
+            );
         }
         pending
             .make_contiguous()
@@ -520,19 +528,11 @@ impl Recorder {
         }
         let begun = Instant::now();
         for record in self.recording.threads() {
-            note(&mut self.history, &record);
+            self.history.name(record.tid, record.name_bytes());
         }
         self.named = Instant::now();
         self.naming = begun.elapsed();
     }
-}
-
-/// Notes what a thread's record says of it.
-fn note(history: &mut History, record: &ThreadRecord) {
-    if record.flags.contains(ThreadFlags::BOUND) {
-        history.leave_out(record.tid);
-    }
-    history.name(record.tid, record.name_bytes());
 }
 
 /// Returns true if a thread was still in the span when it was read.
@@ -546,46 +546,5 @@ fn is_still(captured: &Captured, unread: &Unread) -> bool {
         Activity::Runnable => record.state == ThreadState::RUNNABLE,
         Activity::InKernel => matches!(captured.kind, Kind::InKernel(_) | Kind::LentToChild),
         Activity::Running | Activity::WithoutCpu => false,
-    }
-}
-
-/// The root folder of a process, which stays reachable after its end.
-struct Root(File);
-
-impl Root {
-    fn of(pid: u32) -> Result<Root, Failure> {
-        let path = format!("/proc/{pid}/root");
-        let file = fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(libc::O_PATH | libc::O_DIRECTORY)
-            .open(path);
-        file.map(Root).map_err(|error| {
-            Failure::input(
-                format!("the files of process {pid} can't be reached ({error})"),
-                "run this as root",
-            )
-        })
-    }
-
-    /// Returns the code that the process has mapped, and a number that changes with it.
-    fn modules(&self, pid: u32) -> io::Result<(Modules, u64)> {
-        let number = self.mappings(pid)?;
-        let maps = BufReader::new(File::open(format!("/proc/{pid}/maps"))?);
-        let root = format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd());
-        Ok((Modules::parse(maps, &root)?, number))
-    }
-
-    /// Returns a number that changes when files with code are mapped or unmapped.
-    fn mappings(&self, pid: u32) -> io::Result<u64> {
-        let maps = BufReader::new(File::open(format!("/proc/{pid}/maps"))?);
-        let mut hasher = DefaultHasher::new();
-        for line in maps.split(b'\n') {
-            let line = line?;
-            let is_code = line.split(|&byte| byte == b' ').nth(1);
-            if is_code.is_some_and(|rights| rights.get(2) == Some(&b'x')) && line.contains(&b'/') {
-                line.hash(&mut hasher);
-            }
-        }
-        Ok(hasher.finish())
     }
 }

@@ -26,8 +26,8 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     let end = recorder.end;
     let lost_events = recorder.lost_events;
     let duration_ns = end.boot_ns.saturating_sub(recorder.begin.boot_ns);
-    let left_out = recorder.history.left_out();
-    let told = recorder.history.finish(end.boot_ns);
+    let mut told = recorder.history.finish(end.boot_ns);
+    recorder.bound.finish(&mut told);
     // The runtime has a limit.
     let least_ns = u64::from(recorder.own_series.is_some()) * OWN_INTERVAL_NS;
     let made = Made {
@@ -49,12 +49,6 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
         remarks.push(format!(
             "what threads execute was sampled by the runtime itself, because the kernel permits no \
              perf events ({refusal})"
-        ));
-    }
-    if left_out != 0 {
-        remarks.push(format!(
-            "{left_out} bound threads are left out, which have kernel threads of their own: perf \
-             shows them"
         ));
     }
     if told.dropped_spans != 0 {

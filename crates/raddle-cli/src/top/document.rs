@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::Shown;
 use super::lints::Lint;
 use super::look::{CarrierRow, Frame, Row};
-use super::select::{Group, groups, plain, sorted};
+use super::select::{Group, groups, sorted};
 use super::source::Source;
 
 /// Rises with each change after which a reader of an earlier version is wrong.
@@ -296,7 +296,7 @@ fn thread(frame: &Frame, row: &Row) -> Thread {
     let since_ns = row.since_ns();
     Thread {
         tid: record.tid,
-        name: plain(record.name_bytes()),
+        name: String::from_utf8_lossy(record.name_bytes()).into_owned(),
         state: record.state.word(),
         main: record.flags.contains(ThreadFlags::MAIN),
         bound: row.is_bound(),

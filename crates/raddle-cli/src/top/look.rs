@@ -10,9 +10,9 @@
 use std::collections::HashMap;
 
 use raddle_inspect::{CarrierState, Histogram, ThreadFlags, ThreadRecord, ThreadState};
-use raddle_stacks::{CarrierSlot, EngineSlot, Threads, carriers};
+use raddle_stacks::{CarrierSlot, EngineSlot, KernelTimes, Threads, carriers};
 
-use super::source::{Condition, Source, Stat, kernel_times};
+use super::source::{Condition, Source, Stat};
 
 /// The most bound carriers that are read.
 const BOUND_MAX: usize = 1 << 12;
@@ -150,7 +150,7 @@ struct Counts {
 /// What is remembered of a carrier, at the first look of the frame.
 #[derive(Clone, Copy, Default)]
 struct CarrierPast {
-    times: Option<(u64, u64)>,
+    times: Option<KernelTimes>,
     turns: u64,
     steal: u64,
     preempt: u64,
@@ -276,12 +276,12 @@ impl Looker {
             // Of bound carriers, of which there may be many, only those that run.
             let is_asked = !slot.is_bound || record.current_tid != 0;
             let times = if is_asked && record.kernel_tid != 0 {
-                kernel_times(source.pid, source.here(record.kernel_tid))
+                KernelTimes::of(source.pid, source.here(record.kernel_tid))
             } else {
                 None
             };
             if record.current_tid != 0 {
-                let cpu_ns = times.map(|(cpu_ns, _)| cpu_ns);
+                let cpu_ns = times.map(|it| it.cpu_ns);
                 let used_ns = slot.slice.used_ns(frame.now_ns, cpu_ns);
                 running.insert(record.current_tid, used_ns);
             }
@@ -298,13 +298,13 @@ impl Looker {
                 preempt: record.preempt,
             };
             let past = *self.carriers.get(&slot.address).unwrap_or(&now);
-            let part = |of: fn((u64, u64)) -> u64| {
+            let part = |of: fn(KernelTimes) -> u64| {
                 Some(of(times?).saturating_sub(of(past.times.or(times)?)))
             };
             frame.carriers.push(CarrierRow {
                 slot: *slot,
-                cpu_ns: part(|(cpu_ns, _)| cpu_ns),
-                cpu_wait_ns: part(|(_, wait_ns)| wait_ns),
+                cpu_ns: part(|it| it.cpu_ns),
+                cpu_wait_ns: part(|it| it.delay_ns),
                 turns: record.switches.saturating_sub(past.turns),
                 steals: record.steal.saturating_sub(past.steal),
                 preempts: record.preempt.saturating_sub(past.preempt),

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use raddle_inspect::{NAME_BYTES, ThreadState};
+use raddle_record::text;
 
 use super::look::{Frame, Row};
 use crate::cli::SortKey;
@@ -143,7 +144,7 @@ impl Prefix {
 
     pub(super) fn text(&self) -> String {
         let len = self.0.iter().position(|&byte| byte == 0);
-        plain(&self.0[..len.unwrap_or(NAME_BYTES)])
+        String::from_utf8_lossy(&self.0[..len.unwrap_or(NAME_BYTES)]).into_owned()
     }
 }
 
@@ -185,9 +186,7 @@ impl Group {
 
 /// A thread's name, which is the program's choice, as the terminal may have it.
 pub(super) fn plain(name: &[u8]) -> String {
-    let text = String::from_utf8_lossy(name);
-    let harmless = |it: char| if it.is_control() { '?' } else { it };
-    text.chars().map(harmless).collect()
+    text::plain(&String::from_utf8_lossy(name))
 }
 
 #[cfg(test)]
@@ -202,7 +201,7 @@ mod tests {
         assert_eq!(text("a1b22c"), "a*b*c");
         assert_eq!(text(""), "");
         assert_eq!(text("1234567890123456"), "*");
-        assert_eq!(text("x\x1b[2J"), "x?[*J");
+        assert_eq!(text("x\x1b[2J"), "x\x1b[*J");
     }
 
     #[test]

@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use raddle_inspect::{Header, Layout, Request, RequestKind};
-use raddle_stacks::{Modules, ProcessMemory, Target};
+use raddle_stacks::{Modules, ProcessMemory, Target, kernel_numbers};
 use rustix::time::{ClockId, clock_gettime};
 
+use crate::dump::connect;
 use crate::dump::process::Process;
-use crate::dump::{connect, understand};
-use crate::failure::Failure;
+use crate::dump::readable::Readable;
 
 /// For how many seconds more the process counts CPU time after a request.
 const COUNTED_S: u32 = 10;
@@ -91,28 +91,12 @@ impl Source {
         let process = Process::find(pid)?;
         let (answer, connection) = connect::open(pid, &request())?;
         let asked_ns = now_ns();
-        let header = *understand(pid, &answer)?.header();
-        let behind = header.total_bytes().unwrap_or(answer.len());
-        let layout = answer.get(behind..).and_then(Layout::parse);
-        let layout = layout.ok_or_else(|| {
-            Failure::input(
-                format!("process {pid} runs under another version of raddle"),
-                "use that one's top",
-            )
-        })?;
-        let memory = ProcessMemory::of(pid);
-        memory.probe(layout.used).map_err(|refusal| {
-            Failure::input(
-                format!("the memory of process {pid} can't be read: {refusal}"),
-                "run this as root, and outside of a container's filter",
-            )
-        })?;
-        let modules = Modules::of(pid).map_err(|error| {
-            Failure::input(
-                format!("the mappings of process {pid} can't be read ({error})"),
-                "see whether it has ended",
-            )
-        })?;
+        let Readable {
+            header,
+            layout,
+            memory,
+            modules,
+        } = Readable::of(pid, &answer)?;
         process.check_program()?;
         let mut source = Source {
             pid,
@@ -209,7 +193,7 @@ impl Source {
         }
         let mut tids = self.tids.borrow_mut();
         if !tids.contains_key(&own_tid) {
-            *tids = numbers_here(self.pid);
+            *tids = kernel_numbers(self.pid);
         }
         tids.get(&own_tid).copied().unwrap_or(0)
     }
@@ -297,37 +281,13 @@ impl Stat {
     }
 }
 
-/// Returns the CPU time of a kernel thread, and for how long it waited for a CPU.
-pub(super) fn kernel_times(pid: u32, tid: u32) -> Option<(u64, u64)> {
-    let line = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
-    let mut words = line.split_whitespace().map(str::parse);
-    Some((words.next()?.ok()?, words.next()?.ok()?))
-}
-
-/// Returns the numbers here of a process's kernel threads, by those in its own namespace.
-fn numbers_here(pid: u32) -> HashMap<u32, u32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
-    let tids = tasks.into_iter().flatten().filter_map(|task| {
-        let name = task.ok()?.file_name();
-        let status = fs::read_to_string(format!("/proc/{pid}/task/{}/status", name.to_str()?));
-        let status = status.ok()?;
-        let own = status.lines().find_map(|it| it.strip_prefix("NSpid:"))?;
-        let own = own.split_whitespace().last()?.parse().ok()?;
-        Some((own, name.to_str()?.parse().ok()?))
-    });
-    tids.collect()
-}
-
-/// Returns the first words of a process's command line, without control characters.
+/// Returns the first words of a process's command line.
 fn command(pid: u32) -> String {
     const MOST: usize = 200;
     let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);
-    let plain = text.trim_end_matches('\0').chars();
-    plain
-        .map(|it| if it.is_control() { ' ' } else { it })
-        .take(MOST)
-        .collect()
+    let words = text.trim_end_matches('\0').replace('\0', " ");
+    words.chars().take(MOST).collect()
 }
 
 fn cpus(pid: u32) -> u32 {

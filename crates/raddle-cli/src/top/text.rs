@@ -159,7 +159,7 @@ pub(super) fn head(source: &Source, frame: &Frame) -> Vec<String> {
             &format!(
                 "process {pid}{condition}, up {}: {}",
                 short(up_ns),
-                source.command
+                plain(source.command.as_bytes())
             ),
             79,
         ),
@@ -263,7 +263,7 @@ pub(super) fn group(frame: &Frame, group: &Group) -> [String; 9] {
         rate(frame.per_second(group.turns)),
         time(group.wait_ns),
         time(group.delay_ns),
-        group.name.clone(),
+        plain(group.name.as_bytes()),
     ]
 }
 

@@ -12,7 +12,7 @@ use raddle_record::clock::{Clock, Moment};
 use raddle_record::crash::CrashFile;
 use raddle_record::order::Order;
 use raddle_record::rings::{From, Lane, Rings};
-use raddle_stacks::{Memory, Target, threads};
+use raddle_stacks::{Memory, Target, threads_and_bound};
 
 use super::tracer::Tracer;
 use super::{BUFFER, nothing_recorded, say_what_is_there};
@@ -28,6 +28,8 @@ struct Past {
     memory: Box<dyn Memory>,
     /// Threads, their names and the numbers of their engines or shares.
     names: Vec<(u32, String, u32)>,
+    /// Carriers of bound threads.
+    bound: Vec<u64>,
     /// What the file lacks, in words.
     missing: Option<String>,
 }
@@ -57,7 +59,7 @@ pub(super) fn show(arguments: &TraceArguments, path: &Path) -> Result<ExitCode> 
         .map(|(lane, event)| (*lane, event, clock.boot_ns(event.stamp)));
     let mut times = times.filter(|&(.., at_ns)| at_ns >= begin_ns).peekable();
     let start_ns = times.peek().map_or(end_ns, |&(.., at_ns)| at_ns);
-    let output = Output::create(&arguments.output, arguments.force)?;
+    let output = Output::create_or_stdout(&arguments.output, arguments.force)?;
     let failed = |error| output.failed(&error);
     let file = BufWriter::with_capacity(BUFFER, output.file());
     let mut tracer = Tracer::new(file, past.pid, Vec::new(), start_ns).map_err(failed)?;
@@ -66,8 +68,7 @@ pub(super) fn show(arguments: &TraceArguments, path: &Path) -> Result<ExitCode> 
         tracer.take(&*past.memory, lane, event, at_ns);
     }
     let counts = tracer.finish(end_ns).map_err(failed)?;
-    output.keep()?;
-    say_what_is_there(past.pid, &counts, end_ns - start_ns, &arguments.output)?;
+    say_what_is_there(past.pid, &counts, end_ns - start_ns, output)?;
     if let Some(missing) = past.missing {
         say(&format!(
             "{shown} is too short, {missing} are missing: what it has is shown"
@@ -100,6 +101,7 @@ fn open(path: &Path) -> Result<Past, Failure> {
                 .iter()
                 .map(|(tid, name)| (*tid, name.clone(), 0))
                 .collect(),
+            bound: Vec::new(),
             memory: Box::new(file),
             missing: None,
         });
@@ -114,8 +116,8 @@ fn open(path: &Path) -> Result<Past, Failure> {
         started_ns: opened.tables.header.started_ns,
         stopped: None,
     };
-    let names = threads(&target).unwrap_or_default();
-    let names = names.iter().map(|thread| {
+    let (threads, bound) = threads_and_bound(&target).unwrap_or_default();
+    let names = threads.iter().map(|thread| {
         let name = String::from_utf8_lossy(thread.name_bytes());
         (thread.tid, name.into_owned(), thread.group)
     });
@@ -123,6 +125,7 @@ fn open(path: &Path) -> Result<Past, Failure> {
         pid: opened.core.pid(),
         layout: opened.tables.layout,
         names: names.collect(),
+        bound: bound.iter().map(|thread| thread.carrier).collect(),
         missing: truncated(&opened.core),
         memory: Box::new(opened.core),
     })
@@ -132,6 +135,7 @@ fn open(path: &Path) -> Result<Past, Failure> {
 fn read(past: &Past) -> Vec<(Lane, Event)> {
     let mut order = Order::default();
     let mut rings = Rings::new(past.layout, From::Oldest);
+    rings.follow_bound(past.bound.iter().copied());
     let mut goes_on = true;
     while goes_on {
         goes_on = rings.poll(&*past.memory, |lane, event| order.add(lane, event));

@@ -1,12 +1,13 @@
 //! What becomes of the events of a trace.
 
+use std::collections::HashSet;
 use std::io;
 use std::time::Instant;
 
 use raddle_record::perfetto::{Counts, PerfettoWriter};
 use raddle_record::rings::Lane;
 
-use raddle_inspect::{Event, EventKind};
+use raddle_inspect::{Event, EventKind, WaitKind};
 use raddle_stacks::Memory;
 
 /// Writes events to a file for Perfetto. An error is kept until the end.
@@ -17,6 +18,16 @@ pub(super) struct Tracer<W> {
     /// A thread has begun since then.
     pub has_new: bool,
     failure: Option<io::Error>,
+    /// Of a trace that begins now: the carriers without a switch so far run the thread that they
+    /// ran at the begin.
+    begun: Option<Begun>,
+}
+
+/// See [`Tracer::begins_now`].
+struct Begun {
+    boot_ns: u64,
+    /// The carriers that have switched.
+    switched: HashSet<Lane>,
 }
 
 impl<W: io::Write> Tracer<W> {
@@ -27,7 +38,36 @@ impl<W: io::Write> Tracer<W> {
             named: Instant::now(),
             has_new: false,
             failure: None,
+            begun: None,
         })
+    }
+
+    /// Has the trace show what carriers run at its begin: the thread that their first switch
+    /// leaves. All events from `boot_ns` on must follow.
+    pub(super) fn begins_now(&mut self, boot_ns: u64) {
+        self.begun = Some(Begun {
+            boot_ns,
+            switched: HashSet::new(),
+        });
+    }
+
+    /// Shows what a carrier has run since the begin, if that is not known yet.
+    fn ran_from_begin(&mut self, lane: Lane, tid: u32, until_ns: u64) {
+        let Some(begun) = &mut self.begun else {
+            return;
+        };
+        if begun.switched.insert(lane) && tid != 0 && self.failure.is_none() {
+            let event = Event {
+                stamp: 0,
+                kind: EventKind::SWITCH,
+                thread: 0,
+                other: tid,
+                wait: WaitKind::NONE,
+                arg: 0,
+            };
+            let boot_ns = begun.boot_ns.min(until_ns);
+            self.failure = self.writer.event(lane, &event, boot_ns).err();
+        }
     }
 
     /// Writes an event; its text is in `memory`.
@@ -36,6 +76,9 @@ impl<W: io::Write> Tracer<W> {
             self.writer.text(place, &text(memory, place));
         }
         self.has_new |= event.kind == EventKind::CREATE;
+        if matches!(event.kind, EventKind::SWITCH | EventKind::END) {
+            self.ran_from_begin(lane, event.thread, boot_ns);
+        }
         if self.failure.is_none() {
             let written = self.writer.event(lane, event, boot_ns);
             self.failure = written.err();
@@ -56,6 +99,13 @@ impl<W: io::Write> Tracer<W> {
     /// Returns whether an event could not be written.
     pub(super) fn has_failed(&self) -> bool {
         self.failure.is_some()
+    }
+
+    /// Tells which threads carriers run at the end.
+    pub(super) fn run_at_end(&mut self, running: impl IntoIterator<Item = (u32, u32)>) {
+        for (carrier, tid) in running {
+            self.ran_from_begin(Lane::Carrier(carrier), tid, u64::MAX);
+        }
     }
 
     /// Ends the trace at `boot_ns`. An error that was met before is that of the trace.

@@ -42,6 +42,7 @@ pub(super) fn carrier_record(carrier: &Carrier, ended: bool) -> CarrierRecord {
         steal_fail: count(&carrier.steal_fail),
         preempt: count(&carrier.preempt),
         park: count(&carrier.park),
+        wakeups: CarrierRecord::wakeups_of(count(&carrier.park), state),
         queue_len: carrier.queue.len() as u64,
         engine: u64::from(carrier.engine().number()),
         quota: u64::from(carrier.engine().quota()),

@@ -289,7 +289,9 @@ pub(crate) fn enter(carrier: &Carrier, next: &Thread) {
     let from = next.carrier.load(Ordering::Relaxed);
     if from != here {
         next.carrier.store(here, Ordering::Relaxed);
-        Carrier::count(&next.steal);
+        if !from.is_null() {
+            Carrier::count(&next.steal);
+        }
         if accounting::is_told() {
             note_move(carrier, next, from);
         }

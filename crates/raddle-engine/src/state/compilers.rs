@@ -7,8 +7,8 @@
 //! and take that time from the clients.
 //!
 //! So compiler threads, which are known by name, have two thirds of the CPU time together while
-//! others want to run ([`JointAccount`](raddle_sched::share::JointAccount)). That holds in the default
-//! order only, on timed carriers.
+//! others want to run ([`JointAccount`](raddle_sched::share::JointAccount)). That holds in the
+//! default order only, on timed carriers.
 
 use crate::state::thread::Thread;
 use core::sync::atomic::Ordering;

@@ -16,19 +16,26 @@
 
 use crate::kernel_threads::{kthread, own_signals};
 use crate::state::carrier::{Carrier, CarrierState, PREEMPT};
+use crate::state::process::PROCESS;
 use crate::state::samples;
 use crate::sysmon::{WATCHED, watched};
 use core::sync::atomic::Ordering;
+use raddle_inspect::Lots;
 
 /// After so long a carrier is asked again: what it was asked by may have got lost.
 const LOST_NS: u64 = 100_000_000;
+
+/// The most carriers of bound threads that are asked.
+const BOUND: usize = 256;
 
 /// Sysmon's memory of them.
 pub(crate) struct Ticks {
     /// When the next one is due; 0 while none are wanted.
     due_ns: u64,
-    random: u64,
+    lots: Lots,
     each: [Asked; WATCHED],
+    /// Carriers of bound threads, which are not watched otherwise.
+    bound: [Asked; BOUND],
 }
 
 /// What a carrier, by its place there, was asked last.
@@ -49,8 +56,9 @@ impl Ticks {
         };
         Self {
             due_ns: 0,
-            random: 0x9e37_79b9_7f4a_7c15,
+            lots: Lots::new(0x9e37_79b9_7f4a_7c15),
             each: [none; WATCHED],
+            bound: [none; BOUND],
         }
     }
 
@@ -63,52 +71,51 @@ impl Ticks {
         }
         if self.due_ns == 0 {
             // The time before is no sample's.
-            self.random ^= now_ns;
-            self.each.iter_mut().for_each(|asked| asked.tid = 0);
+            self.lots.stir(now_ns);
+            let all = self.each.iter_mut().chain(&mut self.bound);
+            all.for_each(|asked| asked.tid = 0);
         } else if now_ns < self.due_ns {
             return Some(self.due_ns - now_ns);
         }
         for (at, carrier) in watched() {
             if carrier.state() == CarrierState::Running {
-                self.ask(at, carrier, now_ns, period_ns);
+                ask(&mut self.each[at], carrier, now_ns, period_ns);
             }
         }
-        let within_ns = period_ns / 2 + self.draw() % period_ns;
+        let bound = PROCESS.all_carriers().filter(|carrier| carrier.is_bound());
+        for (asked, carrier) in self.bound.iter_mut().zip(bound) {
+            if carrier.state() == CarrierState::Running {
+                ask(asked, carrier, now_ns, period_ns);
+            }
+        }
+        let within_ns = self.lots.around_ns(period_ns);
         self.due_ns = now_ns + within_ns;
         Some(within_ns)
     }
+}
 
-    fn ask(&mut self, at: usize, carrier: &Carrier, now_ns: u64, period_ns: u64) {
-        let tid = carrier.kernel_tid.load(Ordering::Relaxed);
-        let cpu_ns = kthread::cpu_ns(tid);
-        let asked = &mut self.each[at];
-        if asked.tid != tid {
-            *asked = Asked {
-                tid,
-                cpu_ns,
-                at_ns: 0,
-            };
-            return;
-        }
-        let used_ns = cpu_ns.saturating_sub(asked.cpu_ns);
-        let is_open = carrier.sample_wanted.is_set() && now_ns - asked.at_ns < LOST_NS;
-        let shares_memory = carrier.child_shares.load(Ordering::Relaxed) != 0;
-        if used_ns < period_ns / 2 || is_open || shares_memory || !executes(tid, cpu_ns) {
-            return;
-        }
-        (asked.cpu_ns, asked.at_ns) = (cpu_ns, now_ns);
-        carrier.sample_wanted.set(true);
-        if own_signals::send(tid, PREEMPT) != Some(0) {
-            carrier.sample_wanted.set(false);
-        }
+/// Asks a carrier for a sample, if it is to have one.
+fn ask(asked: &mut Asked, carrier: &Carrier, now_ns: u64, period_ns: u64) {
+    let tid = carrier.kernel_tid.load(Ordering::Relaxed);
+    let cpu_ns = kthread::cpu_ns(tid);
+    if asked.tid != tid {
+        *asked = Asked {
+            tid,
+            cpu_ns,
+            at_ns: 0,
+        };
+        return;
     }
-
-    /// Xorshift (Marsaglia, 2003).
-    fn draw(&mut self) -> u64 {
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
-        self.random
+    let used_ns = cpu_ns.saturating_sub(asked.cpu_ns);
+    let is_open = carrier.sample_wanted.is_set() && now_ns - asked.at_ns < LOST_NS;
+    let shares_memory = carrier.child_shares.load(Ordering::Relaxed) != 0;
+    if used_ns < period_ns / 2 || is_open || shares_memory || !executes(tid, cpu_ns) {
+        return;
+    }
+    (asked.cpu_ns, asked.at_ns) = (cpu_ns, now_ns);
+    carrier.sample_wanted.set(true);
+    if own_signals::send(tid, PREEMPT) != Some(0) {
+        carrier.sample_wanted.set(false);
     }
 }
 

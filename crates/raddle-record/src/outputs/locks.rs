@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::columns::{Rows, WIDTH, cut, percent, time};
+use super::columns::{Rows, WIDTH, count, cut, percent, time};
 use super::names;
 use crate::profile::{Function, Lock, Profile};
 
@@ -23,16 +23,16 @@ pub fn text(profile: &Profile) -> String {
     let command: Vec<String> = profile.command.iter().map(|it| names::plain(it)).collect();
     let command = format!("process {}: {}", profile.pid, command.join(" "));
     let _ = writeln!(out, "{}", cut(command.trim_end_matches(": "), WIDTH));
-    let count = profile.locks.len();
     let _ = writeln!(
         out,
-        "recorded {}; threads waited for {count} locks",
-        time(profile.duration_ns.into())
+        "recorded {}; threads waited for {}",
+        time(profile.duration_ns.into()),
+        count(profile.locks.len() as u64, "lock")
     );
     for remark in &profile.remarks {
         let _ = writeln!(out, "{}", cut(&names::plain(remark), WIDTH));
     }
-    if count == 0 {
+    if profile.locks.is_empty() {
         return out;
     }
     out.push('\n');
@@ -193,7 +193,7 @@ mod tests {
     fn a_lock_is_shown_with_its_waiters_and_holders() {
         let text = text(&profile());
         for part in [
-            "threads waited for 1 locks",
+            "threads waited for 1 lock\n",
             "3.000s  40.00ms    100        3     99  900.00ms  10.00ms  1. mutex table_lock (0x40)",
             "a convoy: 3.0 threads wait for it at a time",
             "100.0% waited in lookup < main",

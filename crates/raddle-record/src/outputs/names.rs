@@ -5,6 +5,7 @@ use std::collections::{BTreeSet, HashMap};
 use raddle_inspect::WaitKind;
 
 use crate::profile::{Activity, Function, Origin, Profile, Sample, Thread};
+use crate::text;
 
 /// From so many different names on, numbers in names become stars, so that threads form groups.
 const NAMES_MAX: usize = 64;
@@ -12,24 +13,12 @@ const NAMES_MAX: usize = 64;
 /// The name of what has none.
 pub(super) const UNKNOWN: &str = "[unknown]";
 
-/// Returns a name in one line: a control character, and a character that turns the direction of the
-/// text, becomes a space. It is never empty.
+/// Returns a name in one line, as a terminal may have it ([`text::plain`]). It is never empty.
 pub(super) fn plain(name: &str) -> String {
-    let is_odd = |c: char| c.is_control() || is_directional(c);
-    let plain: String = name
-        .chars()
-        .map(|c| if is_odd(c) { ' ' } else { c })
-        .collect();
-    match plain.trim() {
+    match name.trim() {
         "" => UNKNOWN.into(),
-        trimmed if trimmed.len() == plain.len() => plain,
-        trimmed => trimmed.to_owned(),
+        trimmed => text::plain(trimmed),
     }
-}
-
-/// True for line and paragraph separators, and for characters that reorder what follows.
-fn is_directional(c: char) -> bool {
-    matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// Returns a function's name.
@@ -180,7 +169,8 @@ mod tests {
 
     #[test]
     fn a_name_is_one_line_and_not_empty() {
-        assert_eq!(plain("a\nb\u{1b}[31m\u{202e}c"), "a b [31m c");
+        let escaped = "a\\nb\\u{1b}[31m\\u{202e}c";
+        assert_eq!(plain("a\nb\u{1b}[31m\u{202e}c"), escaped);
         assert_eq!(plain(" \r\n"), UNKNOWN);
         assert_eq!(plain(""), UNKNOWN);
         assert_eq!(plain("größe<T>"), "größe<T>");

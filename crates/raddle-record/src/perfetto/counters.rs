@@ -67,8 +67,12 @@ impl Counters {
         self.set(Kind::Runnable, sum);
     }
 
-    /// A carrier runs a thread, or none. Returns true if that is to be written.
+    /// A carrier runs a thread, or none. Returns true if that is to be written. Carriers of bound
+    /// threads don't count.
     pub(super) fn runs(&mut self, lane: Lane, runs: bool, boot_ns: u64) -> bool {
+        if matches!(lane, Lane::Bound(_)) {
+            return false;
+        }
         let is_change = if runs {
             self.running.insert(lane)
         } else {

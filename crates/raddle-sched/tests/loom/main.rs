@@ -41,7 +41,9 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
         counted.fetch_add(1, Ordering::Relaxed);
         model();
     });
-    println!("{} executions", executions.load(Ordering::Relaxed));
+    let executions = executions.load(Ordering::Relaxed);
+    assert!(executions > 1, "a model without a choice");
+    println!("{executions} executions");
 }
 
 /// `N` tasks at fixed addresses, each with a word that only the holder of the task may touch.

@@ -43,7 +43,7 @@ use structs::Structs;
 use crate::exports::Exports;
 use crate::managed::ManagedFrame;
 use crate::memory::{Memory, Pages};
-use crate::modules::Modules;
+use crate::modules::{Module, Modules};
 use crate::rules::{RBP, RBX, RIP, RSP, Registers};
 use crate::unwind::Frame;
 
@@ -96,15 +96,24 @@ impl Step {
     }
 }
 
+fn library(modules: &Modules) -> Option<&Module> {
+    let mut modules = modules.modules.iter();
+    modules.find(|module| module.name() == "libjvm.so")
+}
+
 impl<'a> HotSpot<'a> {
     /// Finds HotSpot in a process. `None` if there is none of a version that is understood.
     pub(crate) fn find(memory: &'a dyn Memory, modules: &Modules) -> Option<HotSpot<'a>> {
-        let mut modules = modules.modules.iter();
-        let library = modules.find(|module| module.name() == "libjvm.so")?;
+        let library = library(modules)?;
         let exports = Exports::of(memory, library.start())?;
         let structs = Structs::of(memory, &exports)?;
         let major = structs.address("Abstract_VM_Version._vm_major_version")?;
         HotSpot::with(memory, Offsets::of(&structs, memory.half(major)?)?)
+    }
+
+    /// Returns true if the process has HotSpot's library.
+    pub(crate) fn is_mapped(modules: &Modules) -> bool {
+        library(modules).is_some()
     }
 
     /// Reads where compiled code is again: there is more of it by now, and other code in places of
@@ -151,6 +160,12 @@ impl<'a> HotSpot<'a> {
             return self.stub(&blob, frame, registers, pages);
         }
         self.compiled(&blob, frame, registers, pages)
+    }
+
+    /// Returns HotSpot's own name for a block of code that is no method: a routine or a stub.
+    pub(crate) fn block_name(&mut self, inside: u64) -> Option<String> {
+        let blob = self.blob(inside)?;
+        (!blob.is_method() && !blob.name.is_empty()).then(|| blob.name.clone())
     }
 
     fn blob(&mut self, inside: u64) -> Option<Rc<Blob>> {

@@ -122,12 +122,19 @@ impl Kind {
 
 const MODULES: &str = "apt-get install apache2-bin";
 
-pub(super) const KINDS: [Kind; 13] = [
+pub(super) const KINDS: [Kind; 14] = [
     Kind {
         name: "c",
         about: "a C server with a thread for each connection",
         needs: &[Need("cc", "apt-get install build-essential"), WRK],
         prepare: runtimes::c,
+        client: Client::Http,
+    },
+    Kind {
+        name: "waiting",
+        about: "the same beside 10,000 threads that sleep and poll",
+        needs: &[Need("cc", "apt-get install build-essential"), WRK],
+        prepare: runtimes::waiting,
         client: Client::Http,
     },
     Kind {

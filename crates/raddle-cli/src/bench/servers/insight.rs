@@ -79,6 +79,8 @@ struct Costs {
     cpus: Vec<f64>,
     /// More memory of the server, in MiB.
     memory: Vec<f64>,
+    /// The tool's own, in MiB.
+    own_memory: Vec<f64>,
 }
 
 pub(in crate::bench) fn run(arguments: &InsightArguments) -> Result<std::process::ExitCode> {
@@ -143,6 +145,7 @@ fn watch(server: &Server, clients: u32, plan: &Plan<'_>) -> Result<(), String> {
             let memory = resident_mib(running.pid());
             let mut watcher = Watcher::start(tool, running.pid(), plan, folder)?;
             let with = load(&mut running)?;
+            let own_memory = watcher.memory();
             let cpu = watcher.end()?;
             let more = resident_mib(running.pid()) - memory;
             let after = load(&mut running)?;
@@ -156,6 +159,7 @@ fn watch(server: &Server, clients: u32, plan: &Plan<'_>) -> Result<(), String> {
                 .cpus
                 .push(cpu.as_secs_f64() / plan.window.as_secs_f64());
             costs.memory.push(more);
+            costs.own_memory.push(own_memory);
             before = after;
         }
     }
@@ -223,6 +227,11 @@ impl<'a> Watcher<'a> {
             .ok_or_else(|| format!("{}: {status}", self.name))
     }
 
+    /// Returns the memory of the tool, in MiB.
+    fn memory(&self) -> f64 {
+        self.child.as_ref().map_or(0.0, |it| resident_mib(it.id()))
+    }
+
     /// Ends the tool, and returns the CPU time that it used while it watched.
     fn end(&mut self) -> Result<Duration, String> {
         let text = |error: io::Error| error.to_string();
@@ -263,19 +272,22 @@ fn print(server: &Server, clients: u32, plan: &Plan<'_>, all: BTreeMap<usize, Co
         plan.rounds,
         plan.window.as_secs()
     );
-    println!("| tool | rate | p99 | the tool's CPU | the server's memory |");
-    println!("|---|---|---|---|---|");
+    println!(
+        "| tool | rate | p99 | the tool's CPU | the tool's memory | the server's memory grows by |"
+    );
+    println!("|---|---|---|---|---|---|");
     for (number, mut costs) in all {
         let middle = |values: &mut Vec<f64>| {
             values.retain(|it| it.is_finite());
             median(values).unwrap_or(f64::NAN)
         };
         println!(
-            "| {} | {:.3} | {:.3} | {:.1}% | {:+.1} MiB |",
+            "| {} | {:.3} | {:.3} | {:.1}% | {:.1} MiB | {:+.1} MiB |",
             TOOLS[number].name,
             middle(&mut costs.rates),
             middle(&mut costs.p99s),
             middle(&mut costs.cpus) * 100.0,
+            middle(&mut costs.own_memory),
             middle(&mut costs.memory),
         );
     }

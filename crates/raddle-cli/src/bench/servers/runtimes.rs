@@ -39,15 +39,21 @@ fn not_made(why: String) -> Missing {
 }
 
 pub(super) fn c(workshop: &Workshop) -> Made {
+    c_beside(workshop, "C, a thread a connection", "0")
+}
+
+/// As [`c`], in one process with threads that mostly wait.
+pub(super) fn waiting(workshop: &Workshop) -> Made {
+    c_beside(workshop, "C, beside 10,000 threads that wait", "10000")
+}
+
+fn c_beside(workshop: &Workshop, title: &str, waiting: &str) -> Made {
     let program = workshop.c_program("httpd").map_err(not_made)?;
     let toolchain = version(Path::new("cc"), "--version");
     // No threads that compute or read beside it.
-    let command = [program, "0".into(), "0".into(), "{port}".into()];
-    Ok(vec![http(
-        "C, a thread a connection",
-        toolchain,
-        command.into(),
-    )])
+    let numbers = ["0", "0", "{port}", waiting].map(OsString::from);
+    let command = [vec![program], numbers.into()].concat();
+    Ok(vec![http(title, toolchain, command)])
 }
 
 pub(super) fn rust(workshop: &Workshop) -> Made {

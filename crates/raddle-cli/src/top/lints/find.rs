@@ -366,3 +366,76 @@ fn tids(rows: &[&Row]) -> Vec<u32> {
 fn count(number: u64, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::top::look::States;
+    use crate::top::source::Condition;
+    use raddle_inspect::bucket_of;
+
+    /// A look at a second, after so many wake-ups that took a microsecond, and so many that took
+    /// 30 ms.
+    fn frame(second: u64, prompt: u64, late: u64) -> Frame {
+        let mut wake_ups = Histogram::EMPTY;
+        wake_ups.counts[bucket_of(1000)] = prompt;
+        wake_ups.counts[bucket_of(30_000_000)] = late;
+        Frame {
+            condition: Condition::Runs,
+            now_ns: second * LASTS_NS,
+            begin_ns: 0,
+            started_ns: 0,
+            rows: Vec::new(),
+            states: States::default(),
+            carriers: Vec::new(),
+            engines: Vec::new(),
+            wake_ups: Histogram::EMPTY,
+            delays: Histogram::EMPTY,
+            wake_ups_ever: wake_ups,
+            blocked: 0,
+            blocked_ever: 0,
+            process_cpu_ns: 0,
+        }
+    }
+
+    fn settings(quantum_ns: u64) -> Settings {
+        Settings {
+            pid: 42,
+            quantum_ns,
+            cpus: 2,
+        }
+    }
+
+    #[test]
+    fn threads_that_were_woken_late_since_the_look_before_are_named_with_a_cure() {
+        for (quantum_ns, cure) in [
+            (u64::MAX, "quantum 2000"),
+            (10_000_000, "quantum 5000"),
+            (500_000, "carriers 1"),
+        ] {
+            let settings = settings(quantum_ns);
+            let mut watch = Late::default();
+            // What was late before the first look is over.
+            assert_eq!(watch.look(&settings, &frame(1, 100, 900), 0.0), None);
+            let lint = watch.look(&settings, &frame(2, 190, 910), 0.0).unwrap();
+            assert_eq!(lint.kind, Kind::WokenLate);
+            assert!(lint.text.starts_with("10 % of woken threads"), "{lint:?}");
+            assert!(lint.cure.contains(cure), "{lint:?}");
+            assert_eq!(watch.look(&settings, &frame(3, 290, 910), 0.0), None);
+        }
+    }
+
+    #[test]
+    fn few_late_threads_and_missing_cpus_are_no_finding() {
+        let settings = settings(10_000_000);
+        let of = |prompt, late, short| {
+            let mut watch = Late::default();
+            watch.look(&settings, &frame(1, 0, 0), short);
+            watch.look(&settings, &frame(2, prompt, late), short)
+        };
+        assert_eq!(of(10, 9, 0.0), None, "few samples");
+        assert_eq!(of(1000, 20, 0.0), None, "2 percent");
+        assert_eq!(of(100, 50, 0.5), None, "the carriers had half of a CPU");
+        assert!(of(100, 50, 0.0).is_some());
+    }
+}

@@ -18,6 +18,7 @@ use raddle_stacks::{Symbols, capture};
 use super::find::{named, shortage};
 use super::{Kind, Lint};
 use crate::top::look::{Frame, Row};
+use crate::top::select::plain;
 use crate::top::source::Source;
 use crate::top::text::short;
 
@@ -174,7 +175,7 @@ fn ask(source: &Source, queues: &[(u64, Queue)]) -> HashMap<u64, Lock> {
         locks.insert(
             *address,
             Lock {
-                text: text.chars().filter(|it| !it.is_control()).collect(),
+                text: plain(text.as_bytes()),
                 owner: edge.owner,
             },
         );

@@ -132,7 +132,7 @@ fn a_later_version_is_refused_by_its_number() {
     for version in ["2", "17", "1.5", "x\u{1b}y"] {
         message.string_table[number] = format!("raddle profile version {version}");
         let error = read(&mut &packed(&message)[..]).unwrap_err();
-        let shown = version.replace('\u{1b}', " ");
+        let shown = version.replace('\u{1b}', "\\u{1b}");
         let sentence = format!("has version {shown} of raddle's profiles, and this raddle reads 1");
         let sentence = sentence.replace("reads 1", "reads version 1");
         assert_eq!(error.to_string(), sentence);

@@ -1,0 +1,136 @@
+//! `raddle record` on programs in several languages: the shares of programs that measure them
+//! themselves, and the names of functions.
+
+mod recordings;
+
+use std::ffi::OsString;
+
+use anyhow::{Context, Result, ensure};
+use raddle_tests::{Mode, Program, RunFolder};
+use recordings::{
+    COMPUTING, LOCKS, Recorded, Stacks, WAITING, command_line, compare_all, executing, read,
+    record, record_program, times, with_carriers,
+};
+
+/// The least part of the time of which stacks have names from end to end.
+const NAMED: f64 = 0.95;
+/// Records a program of known shares.
+fn recorded(name: &str, mode: Mode, line: &[OsString]) -> Result<Recorded> {
+    let folder = RunFolder::new(&format!("{name}-{mode}"))?;
+    let file = folder.path().join("a.folded");
+    let path = file.to_str().context("a path")?;
+    record_program(record(mode, &["-F", "999", "-o", path, "--"])?, line, &file)
+}
+
+/// Returns true for a frame that is no name of a function: an address, or a remark in its place.
+fn is_nameless(frame: &str) -> bool {
+    let is_address = |(_, digits): (&str, &str)| {
+        !digits.is_empty() && digits.chars().all(|it| it.is_ascii_hexdigit())
+    };
+    let remarks = ["[code without a name]", "[stack not read]", "[unknown]"];
+    frame.rsplit_once("+0x").is_some_and(is_address)
+        || frame
+            .split_once("0x")
+            .filter(|it| it.0.is_empty())
+            .is_some_and(is_address)
+        || remarks.contains(&frame)
+}
+
+/// Checks that enough of the time has stacks of which each frame is named. The first frame is the
+/// thread. Time without a CPU has no stack.
+fn are_named(stacks: &Stacks) -> Result<()> {
+    let (mut named, mut all) = (0, 0);
+    let mut nameless: Vec<(u64, &str)> = Vec::new();
+    for (frames, us) in stacks {
+        let frames = frames.get(1..).context("a thread and a frame")?;
+        if frames.iter().any(|it| it.contains("without a CPU")) {
+            continue;
+        }
+        all += us;
+        match frames.iter().find(|it| is_nameless(it)) {
+            Some(frame) => nameless.push((*us, frame)),
+            None => named += us,
+        }
+    }
+    nameless.sort_unstable_by(|a, b| b.cmp(a));
+    nameless.truncate(8);
+    let share = named as f64 / all as f64;
+    ensure!(
+        share >= NAMED,
+        "{share:.4} of the time is named: {nameless:?}"
+    );
+    Ok(())
+}
+
+const JAVA_COMPUTING: [&str; 5] = [
+    "Shares.computeOne",
+    "Shares.computeTwo",
+    "Shares.computeThree",
+    "Shares.computeFour",
+    "Shares.computeFive",
+];
+const JAVA_WAITING: [&str; 6] = [
+    "Shares.waitOne",
+    "Shares.waitTwo",
+    "Shares.waitThree",
+    "Shares.waitFour",
+    "Shares.waitFive",
+    "Shares.waitRest",
+];
+const JAVA_LOCKS: [&str; 3] = ["Shares.lockOne", "Shares.lockTwo", "Shares.lockThree"];
+
+#[test]
+fn shares_of_java_are_those_that_the_program_has_measured() {
+    let name = "record_languages::shares_of_java_are_those_that_the_program_has_measured";
+    with_carriers(name, |_, mode| {
+        for variant in Program::build("Shares.java")?.variants {
+            let check = || {
+                let (_, said, stacks) = recorded("shares-java", mode, &variant.command)?;
+                compare_all(&said, &stacks, &JAVA_COMPUTING, &JAVA_WAITING, &JAVA_LOCKS)?;
+                are_named(&stacks)
+            };
+            check().map_err(|error| variant.name(error))?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn shares_of_python_are_those_that_the_program_has_measured() {
+    let name = "record_languages::shares_of_python_are_those_that_the_program_has_measured";
+    with_carriers(name, |_, mode| {
+        let (_, said, stacks) = recorded("shares-python", mode, &command_line("shares.py")?)?;
+        compare_all(&said, &stacks, &COMPUTING, &WAITING, &LOCKS)?;
+        are_named(&stacks)
+    });
+}
+
+/// The time of functions that were inlined counts for them, too.
+#[test]
+fn functions_of_c_cplusplus_and_rust_are_named() {
+    let name = "record_languages::functions_of_c_cplusplus_and_rust_are_named";
+    with_carriers(name, |mode_name, mode| {
+        let folder = RunFolder::new(&format!("named-{mode_name}"))?;
+        for (source, functions) in [
+            ("shares.c", &["compute_five", "turn"][..]),
+            (
+                "named.cc",
+                &["__introsort_loop<", "sorts", "looks_up", "operator()"],
+            ),
+            ("named_rust.rs", &["::sorts", "::looks_up"]),
+        ] {
+            let file = folder.path().join(format!("{source}.folded"));
+            let path = file.to_str().context("a path")?;
+            let mut command = record(mode, &["-F", "499", "-o", path, "--"])?;
+            let output = command.args(command_line(source)?).arg("2").output()?;
+            ensure!(output.status.success(), "{output:?}");
+            let stacks = read(&file)?;
+            are_named(&stacks).with_context(|| source.to_owned())?;
+            for function in functions {
+                let found = times(&executing(&stacks), &[function]);
+                ensure!(!found.is_empty(), "{source}: no {function}");
+            }
+        }
+        Ok(())
+    });
+}
