@@ -26,11 +26,12 @@ use bound::Stays;
 use tracer::Tracer;
 
 /// How often the rings are read, unless they fill up.
-const POLL: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(20);
 /// Bytes that are written to the file at a time.
 const BUFFER: usize = 1 << 20;
-/// How often names of new threads are read at most.
-const NAMES: Duration = Duration::from_millis(100);
+/// How often names of new threads are read at most, and those of old ones.
+const NEW_NAMES: Duration = Duration::from_millis(100);
+const NAMES: Duration = Duration::from_secs(1);
 /// For how many seconds before a condition was met events are written, without `--last`.
 const BEFORE_S: f64 = 5.0;
 
@@ -104,7 +105,8 @@ fn write_all<W: io::Write>(
         if is_last || !goes_on || tracer.has_failed() {
             return Ok(());
         }
-        if tracer.named.elapsed() >= NAMES {
+        let due = if tracer.has_new { NEW_NAMES } else { NAMES };
+        if tracer.named.elapsed() >= due {
             tracer.name_all(recording.names());
             stays.follow(pid, recording.bound(), recording.told_ns());
         }

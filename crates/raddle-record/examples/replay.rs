@@ -180,7 +180,7 @@ fn measure(stream: &Stream, rounds: u32, sink: Sink) -> io::Result<f64> {
     let mut order = Order::default();
     let at = |stamp, boot_ns| Moment { stamp, boot_ns };
     let mut clock = Clock::between(at(0, 0), at(1 << 40, 1 << 39));
-    let mut history = History::new(1 << 39, 10_000_000);
+    let mut history = History::new(1 << 39);
     let mut trace = PerfettoWriter::new(io::sink(), 1, Vec::new(), 1 << 39)?;
     let (mut spent, mut count, mut sum) = (Duration::ZERO, 0u64, 0);
     for reading in 0..READINGS {
@@ -198,7 +198,7 @@ fn measure(stream: &Stream, rounds: u32, sink: Sink) -> io::Result<f64> {
             }
         });
         if sink == Sink::History {
-            sum ^= history.fresh().len() as u64;
+            sum ^= history.fresh(10_000_000).len() as u64;
         }
         spent += cpu() - begun;
         assert!(goes_on, "the rings are this process's own");

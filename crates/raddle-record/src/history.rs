@@ -105,8 +105,10 @@ pub struct Span {
 /// See the module.
 pub struct History {
     begin_ns: u64,
-    /// The time between two looks of the reader.
-    interval_ns: u64,
+    /// The time between the last two looks of the reader.
+    look_ns: u64,
+    /// A thread has begun since the last call of [`History::has_new_threads`].
+    has_new: bool,
     /// The latest event.
     now_ns: u64,
     places: FxHashMap<u32, Place>,
@@ -137,12 +139,12 @@ pub struct Told {
 }
 
 impl History {
-    /// A history that begins at a time of CLOCK_BOOTTIME. The reader of stacks looks once in each
-    /// interval.
-    pub fn new(begin_ns: u64, interval_ns: u64) -> History {
+    /// A history that begins at a time of CLOCK_BOOTTIME.
+    pub fn new(begin_ns: u64) -> History {
         History {
             begin_ns,
-            interval_ns,
+            look_ns: 0,
+            has_new: false,
             now_ns: begin_ns,
             places: FxHashMap::default(),
             live: Vec::new(),
@@ -383,7 +385,7 @@ impl History {
             Some(place) => {
                 self.close(place, at_ns);
                 let live = &mut self.live[place as usize];
-                live.mark = carried(live, activity, at_ns, self.interval_ns);
+                live.mark = carried(live, activity, at_ns);
                 live.since_ns = at_ns.max(live.since_ns);
                 live.serial += 1;
                 place
@@ -410,6 +412,7 @@ impl History {
     /// Gives a thread that begins a place.
     #[cold]
     fn add(&mut self, tid: u32, at_ns: u64) -> Place {
+        self.has_new = true;
         let position = self.threads.len().min(THREADS_MAX - 1);
         if position == self.threads.len() {
             self.threads.push(Thread {
@@ -449,7 +452,7 @@ impl History {
             self.dropped_spans += 1;
             return;
         }
-        let least_ns = if mark.is_own { self.interval_ns } else { 0 };
+        let least_ns = if mark.is_own { mark.look_ns } else { 0 };
         self.spans.push(Span {
             doing: Doing {
                 thread: live.position,
@@ -526,6 +529,11 @@ impl History {
     /// Returns what threads have begun to wait for that none had before the last call.
     pub fn new_objects(&mut self) -> Vec<(WaitKind, u64)> {
         self.objects.take_new()
+    }
+
+    /// Returns true if a thread has begun since the last call.
+    pub fn has_new_threads(&mut self) -> bool {
+        std::mem::take(&mut self.has_new)
     }
 
     /// Returns the position of a thread that lives.

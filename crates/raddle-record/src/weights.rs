@@ -5,11 +5,11 @@
 //!
 //! | sample | stands for |
 //! |---|---|
-//! | of a span that the reader chose with chance *p* | its length, at least an interval, over *p* |
+//! | of a span, read with chance *p* | its length, at least the time between looks, over *p* |
 //! | of a carrier that executes | the CPU time since the sample before |
 //!
-//! A span that is shorter than the interval between two looks is seen by chance, too, in proportion
-//! to its length; so each one that is seen stands for an interval.
+//! A span that is shorter than the time between two looks is seen by chance, too, in proportion to
+//! its length; so each one that is seen stands for that time.
 //!
 //! A doing without any stack borrows those of threads with the same name but for digits: of the
 //! same object, else of the same activity. Without these its stack is a note.

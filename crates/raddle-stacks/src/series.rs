@@ -23,8 +23,9 @@ use crate::perf_event::{Event, Sample, Settings};
 const CARRIERS_MAX: u32 = 1 << 12;
 /// Bytes of a stack that a sample has; what is further out is read from the process's memory.
 const STACK_BYTES: u32 = 16 << 10;
-/// Pages for the samples of a carrier: for 30, for 7, and for one, if the kernel gives no more.
-const PAGES: [usize; 3] = [128, 32, 8];
+/// Pages for the samples of a carrier: for 30, for 15, for 7 and for one, if the kernel gives no
+/// more.
+const PAGES: [usize; 4] = [128, 64, 32, 8];
 /// Where samples come faster, there is room for more.
 const SLOW_NS: u64 = 5_000_000;
 

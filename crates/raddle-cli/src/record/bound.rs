@@ -118,7 +118,7 @@ impl Bound {
     }
 
     /// Looks where threads wait in the kernel, at a time of CLOCK_BOOTTIME, unless that costs too
-    /// much. Once in each interval.
+    /// much. At each look at waits.
     pub(super) fn look(
         &mut self,
         reader: &mut StackReader<'_>,

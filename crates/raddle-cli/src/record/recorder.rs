@@ -10,8 +10,9 @@
 //! 3. Read the frames of the samples.
 //! 4. Read the stacks of threads that have begun to wait and wait still.
 //!
-//! Steps 1 to 3 are done more often while rings fill up fast, and after each sample if a part of
-//! the frames is read from memory that changes.
+//! Where many threads wait, several intervals pass between two turns. Steps 1 to 3 are done more
+//! often while rings fill up fast, and after each sample if a part of the frames is read from
+//! memory that changes.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs;
@@ -40,8 +41,13 @@ use crate::recording::{Recording, command};
 const REST: Duration = Duration::from_millis(1);
 /// The most time between two turns.
 const LONGEST: Duration = Duration::from_millis(50);
+/// From so many threads with stacks to read on, looks are so many intervals apart.
+const MANY: usize = 128;
+const MANY_INTERVALS: u32 = 5;
 /// How often new carriers and the names of new threads are looked for.
 const LOOK: Duration = Duration::from_millis(100);
+/// How often the names of old threads are looked for.
+const NAMES: Duration = Duration::from_secs(1);
 /// Of the time for names, at most this part is spent.
 const NAMES_PART: u32 = 400;
 /// The most samples of carriers that are kept.
@@ -138,7 +144,7 @@ impl Recorder {
         let interval = Duration::from_secs(1) / frequency;
         let mut recording = Recording::start(pid)?;
         let begin = Moment::now();
-        let mut history = History::new(begin.boot_ns, interval.as_nanos() as u64);
+        let mut history = History::new(begin.boot_ns);
         for record in recording.threads() {
             history.was_there(&record);
             history.name(record.tid, record.name_bytes());
@@ -267,6 +273,7 @@ impl Recorder {
         ends: &dyn Fn() -> bool,
     ) -> Result<Ended> {
         let mut next = Instant::now();
+        let mut looked = next - self.interval;
         self.series.set_prompt(reader.must_be_prompt());
         self.follow_carriers(target);
         loop {
@@ -281,8 +288,10 @@ impl Recorder {
             }
             let now = Instant::now();
             if now >= next {
-                next = now + self.interval.max(REST);
-                self.read_waits(reader);
+                let look = now - std::mem::replace(&mut looked, now);
+                let fresh = self.history.fresh(look.as_nanos() as u64);
+                next = now + self.look_after(fresh.len());
+                self.read_waits(reader, fresh);
                 let at_ns = self.recording.told_ns();
                 self.bound
                     .look(reader, &mut self.chooser, self.epoch, at_ns);
@@ -411,11 +420,21 @@ impl Recorder {
         Ok(goes_on)
     }
 
+    /// Returns the time until the next look, after one that found so many threads with stacks to
+    /// read. Where only some of them are read, looks needn't be as many: what is known of threads
+    /// has left the CPU's caches at each.
+    fn look_after(&self, found: usize) -> Duration {
+        let usual = self.interval.max(REST);
+        if found < MANY || self.series.is_prompt() {
+            return usual;
+        }
+        usual.max(LONGEST.min(usual * MANY_INTERVALS))
+    }
+
     /// Reads stacks of threads that wait or are runnable: first of those that have begun to since
     /// the last call, then of those that were not chosen before.
-    fn read_waits(&mut self, reader: &mut StackReader<'_>) {
+    fn read_waits(&mut self, reader: &mut StackReader<'_>, fresh: Vec<Unread>) {
         let mut missed = Vec::new();
-        let fresh = self.history.fresh();
         let chance = self.chooser.chance(fresh.len());
         for unread in fresh {
             if !(self.chooser.draws(chance) && self.read_wait(reader, unread, chance)) {
@@ -503,7 +522,8 @@ impl Recorder {
 
     /// Looks for the names of threads, unless that costs too much.
     fn name_threads(&mut self) {
-        if self.named.elapsed() < self.naming * NAMES_PART {
+        let since = self.named.elapsed();
+        if since < self.naming * NAMES_PART || (since < NAMES && !self.history.has_new_threads()) {
             return;
         }
         let begun = Instant::now();

@@ -15,6 +15,8 @@ pub(super) struct Tracer<W> {
     writer: PerfettoWriter<W>,
     /// When names were read last.
     pub named: Instant,
+    /// A thread has begun since then.
+    pub has_new: bool,
     failure: Option<io::Error>,
     /// Of a trace that begins now: the carriers without a switch so far run the thread that they
     /// ran at the begin.
@@ -34,6 +36,7 @@ impl<W: io::Write> Tracer<W> {
         Ok(Tracer {
             writer: PerfettoWriter::new(output, pid, command, boot_ns)?,
             named: Instant::now(),
+            has_new: false,
             failure: None,
             begun: None,
         })
@@ -72,6 +75,7 @@ impl<W: io::Write> Tracer<W> {
         if let Some(place) = self.writer.wants_text(event) {
             self.writer.text(place, &text(memory, place));
         }
+        self.has_new |= event.kind == EventKind::CREATE;
         if matches!(event.kind, EventKind::SWITCH | EventKind::END) {
             self.ran_from_begin(lane, event.thread, boot_ns);
         }
@@ -84,6 +88,7 @@ impl<W: io::Write> Tracer<W> {
     /// Tells the names of threads.
     pub(super) fn name_all(&mut self, names: impl IntoIterator<Item = (u32, String, u32)>) {
         self.named = Instant::now();
+        self.has_new = false;
         for (tid, name, group) in names {
             if self.failure.is_none() {
                 self.failure = self.writer.name(tid, &name, group).err();

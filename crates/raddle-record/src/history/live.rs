@@ -207,19 +207,21 @@ pub(super) struct Mark {
     pub chance: f64,
     /// It was read in this span, and not in the one before.
     pub is_own: bool,
+    /// The time between the look at which it was read and the one before.
+    pub look_ns: u64,
 }
 
 /// Returns the mark of the next span, if the thread has the same stack there: it was woken, and has
 /// not run. The chance that a short wait was seen is in proportion to its length.
 #[inline]
-pub(super) fn carried(live: &Live, next: Activity, at_ns: u64, interval_ns: u64) -> Option<Mark> {
+pub(super) fn carried(live: &Live, next: Activity, at_ns: u64) -> Option<Mark> {
     let mark = live.mark?;
     let waited = matches!(live.activity, Activity::Waiting(_));
     if !waited || next != Activity::Runnable {
         return None;
     }
     let ns = at_ns.saturating_sub(live.since_ns).max(1);
-    let seen = (ns as f64 / interval_ns.max(1) as f64).min(1.0);
+    let seen = (ns as f64 / mark.look_ns.max(1) as f64).min(1.0);
     Some(Mark {
         chance: mark.chance * seen,
         is_own: false,

@@ -52,13 +52,13 @@ struct Wakers {
 }
 
 /// The least number of notes that are sorted in.
-const NOTES: usize = 32;
+const NOTES: usize = 64;
 
 impl Wakers {
     #[inline]
     fn add(&mut self, waker: Position, times: u64) {
         self.notes.push((waker, times));
-        if self.notes.len() >= NOTES.max(self.sums.len() / 4) {
+        if self.notes.len() >= NOTES.max(self.sums.len() / 2) {
             self.sort_in();
         }
     }

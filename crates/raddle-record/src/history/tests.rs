@@ -14,7 +14,7 @@ fn event(kind: EventKind, thread: u32, other: u32, wait: WaitKind) -> Event {
 }
 
 fn told(events: &[(u32, EventKind, u32, u32, WaitKind, u64)]) -> Told {
-    let mut history = History::new(BEGIN, 10);
+    let mut history = History::new(BEGIN);
     for &(lane, kind, thread, other, wait, at) in events {
         let lane = Lane::Carrier(lane);
         history.event(lane, &event(kind, thread, other, wait), BEGIN + at);
@@ -85,21 +85,21 @@ fn a_thread_that_takes_its_carrier_into_the_kernel_is_there() {
 
 #[test]
 fn a_span_is_marked_while_it_lasts() {
-    let mut history = History::new(BEGIN, 10);
+    let mut history = History::new(BEGIN);
     let lane = Lane::Carrier(0);
     let stack = StackNumber {
         epoch: 0,
         number: 3,
     };
     history.event(lane, &event(E::SWITCH, 7, 0, W::MUTEX), BEGIN);
-    let fresh = history.fresh();
+    let fresh = history.fresh(10);
     assert_eq!((fresh.len(), fresh[0].tid), (1, 7));
     history.mark(&fresh[0], stack, 0.5);
     history.event(lane, &event(E::SWITCH, 0, 7, W::NONE), BEGIN + 40);
     history.mark(&fresh[0], stack, 0.5);
-    assert!(history.fresh().is_empty());
+    assert!(history.fresh(10).is_empty());
     history.event(lane, &event(E::SWITCH, 7, 0, W::SLEEP), BEGIN + 50);
-    let unread = history.fresh()[0];
+    let unread = history.fresh(10)[0];
     history.put_back(unread);
     assert_eq!(history.put_back_before(), Some(unread));
     history.put_back(unread);
@@ -116,17 +116,17 @@ fn a_span_is_marked_while_it_lasts() {
 
 #[test]
 fn a_thread_that_was_woken_has_the_stack_of_its_wait() {
-    let mut history = History::new(BEGIN, 10);
+    let mut history = History::new(BEGIN);
     let lane = Lane::Carrier(0);
     let stack = StackNumber {
         epoch: 0,
         number: 3,
     };
     history.event(lane, &event(E::SWITCH, 7, 0, W::MUTEX), BEGIN);
-    let unread = history.fresh()[0];
+    let unread = history.fresh(10)[0];
     history.mark(&unread, stack, 0.5);
     history.event(lane, &event(E::WAKE, 7, 8, W::MUTEX), BEGIN + 5);
-    assert!(history.fresh().is_empty());
+    assert!(history.fresh(10).is_empty());
     history.event(lane, &event(E::SWITCH, 0, 7, W::NONE), BEGIN + 8);
     let told = history.finish(BEGIN + 9);
     let spans: Vec<_> = told
@@ -169,7 +169,7 @@ fn a_holder_that_has_not_waited_holds_since_the_waiter_came() {
 
 #[test]
 fn a_new_thread_has_the_name_of_its_parent() {
-    let mut history = History::new(BEGIN, 10);
+    let mut history = History::new(BEGIN);
     let mut record = ThreadRecord {
         tid: 7,
         carrier: 2,
@@ -191,7 +191,7 @@ fn a_new_thread_has_the_name_of_its_parent() {
 
 #[test]
 fn waits_for_many_objects_are_counted_by_object() {
-    let mut history = History::new(BEGIN, 10);
+    let mut history = History::new(BEGIN);
     let lane = Lane::Carrier(0);
     let at = |number: u64| BEGIN + number * 10;
     for number in 0..90 {
@@ -230,17 +230,17 @@ fn waits_for_many_objects_are_counted_by_object() {
 
 #[test]
 fn a_place_of_a_thread_that_has_ended_is_another_ones() {
-    let mut history = History::new(BEGIN, 10);
+    let mut history = History::new(BEGIN);
     let lane = Lane::Carrier(0);
     history.event(lane, &event(E::SWITCH, 7, 8, W::MUTEX), BEGIN);
-    let unread = history.fresh();
+    let unread = history.fresh(10);
     assert_eq!(unread.len(), 1);
     history.put_back(unread[0]);
     history.event(lane, &event(E::SWITCH, 8, 7, W::YIELD), BEGIN + 1);
     history.event(lane, &event(E::END, 7, 8, W::NONE), BEGIN + 2);
     history.event(lane, &event(E::CREATE, 9, 8, W::NONE), BEGIN + 3);
     assert_eq!(history.put_back_before(), None);
-    let fresh: Vec<_> = history.fresh().iter().map(|it| it.tid).collect();
+    let fresh: Vec<_> = history.fresh(10).iter().map(|it| it.tid).collect();
     assert_eq!(fresh, [9]);
     let stack = StackNumber {
         epoch: 0,
@@ -259,7 +259,7 @@ fn a_place_of_a_thread_that_has_ended_is_another_ones() {
 
 #[test]
 fn a_thread_that_waits_again_and_again_is_fresh_once() {
-    let mut history = History::new(BEGIN, 10);
+    let mut history = History::new(BEGIN);
     let lane = Lane::Carrier(0);
     for number in 0..5 {
         history.event(lane, &event(E::SWITCH, 7, 0, W::SLEEP), BEGIN + number * 2);
@@ -269,9 +269,9 @@ fn a_thread_that_waits_again_and_again_is_fresh_once() {
             BEGIN + number * 2 + 1,
         );
     }
-    assert!(history.fresh().is_empty(), "it runs");
+    assert!(history.fresh(10).is_empty(), "it runs");
     history.event(lane, &event(E::SWITCH, 7, 0, W::SLEEP), BEGIN + 20);
-    let [unread] = history.fresh()[..] else {
+    let [unread] = history.fresh(10)[..] else {
         panic!("one span");
     };
     history.put_back(unread);

@@ -18,8 +18,10 @@ pub struct Unread {
 }
 
 impl History {
-    /// Returns the spans that have begun since the last call, and last.
-    pub fn fresh(&mut self) -> Vec<Unread> {
+    /// Returns the spans that have begun since the last call, and last. `look_ns` is the time since
+    /// the last call: one of these spans that is shorter was met in proportion to its length.
+    pub fn fresh(&mut self, look_ns: u64) -> Vec<Unread> {
+        self.look_ns = look_ns;
         let fresh = std::mem::take(&mut self.fresh);
         let unread = fresh.into_iter().filter_map(|place| {
             let live = &mut self.live[place as usize];
@@ -70,6 +72,7 @@ impl History {
                 stack,
                 chance,
                 is_own: true,
+                look_ns: self.look_ns,
             });
         }
     }
