@@ -16,6 +16,7 @@ pub mod process;
 pub mod reusable;
 pub(crate) mod run_length;
 pub mod samples;
+pub(crate) mod wakers;
 pub mod signals;
 pub mod stacks;
 pub mod thread;

@@ -19,6 +19,7 @@
 mod live;
 #[cfg(test)]
 mod tests;
+mod waits;
 
 use std::collections::VecDeque;
 use std::collections::hash_map::Entry;

@@ -9,6 +9,7 @@
 //! | [`order`] | events of all rings in the order of time |
 //! | [`history`] | what each thread does, from event to event |
 //! | [`weights`] | the profile that a history and the stacks of its spans come to |
+//! | [`wakers`] | what ended the waits, and from which code |
 //! | [`outputs`] | files and texts that are made of a profile |
 //! | [`conditions`] | what a trace may wait for |
 //! | [`perfetto`] | a trace for Perfetto |
@@ -26,4 +27,5 @@ pub mod outputs;
 pub mod perfetto;
 pub mod profile;
 pub mod rings;
+pub mod wakers;
 pub mod weights;

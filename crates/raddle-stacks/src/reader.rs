@@ -8,6 +8,7 @@ use crate::locks::holder;
 use crate::managed::ManagedFrame;
 use crate::series::RunningSample;
 use crate::table::Slot;
+use crate::wake_series::WakeSample;
 
 /// After how long a thread that is not known is looked for in the whole table again.
 const WALK: Duration = Duration::from_millis(100);
@@ -50,6 +51,13 @@ impl<'a> StackReader<'a> {
     pub fn sampled(&mut self, tid: u32, sample: &RunningSample) -> Option<u32> {
         self.renew();
         self.camera.number_of_sample(tid, &sample.sample)
+    }
+
+    /// Returns the numbers of the stacks of a wake-up: that of the waker, and that of the thread
+    /// that it woke.
+    pub fn woken(&mut self, sample: &WakeSample) -> [Option<u32>; 2] {
+        self.renew();
+        self.camera.numbers_of_wake(sample)
     }
 
     /// Returns all different stacks that were read, and all different managed frames.

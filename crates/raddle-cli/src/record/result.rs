@@ -8,6 +8,7 @@ use raddle_inspect::{SAMPLES_MAX, WaitKind};
 use raddle_record::clock::Moment;
 use raddle_record::history::{StackNumber, Told};
 use raddle_record::profile::{Activity, Profile, Wait};
+use raddle_record::wakers::divided;
 use raddle_record::weights::{Made, samples};
 
 use raddle_stacks::locks::ObjectKind;
@@ -27,6 +28,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     let lost_events = recorder.lost_events;
     let duration_ns = end.boot_ns.saturating_sub(recorder.begin.boot_ns);
     let left_out = recorder.history.left_out();
+    let wakings = recorder.wakers.finish(&recorder.history, end.boot_ns);
     let told = recorder.history.finish(end.boot_ns);
     // The runtime has a limit.
     let least_ns = u64::from(recorder.own_series.is_some()) * OWN_INTERVAL_NS;
@@ -43,6 +45,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     let kinds = kinds(&told, &epochs);
     let mut interner = recorder.interner;
     let samples = samples(&told, &recorder.on_cpu, &made, &resolve, &mut interner);
+    let wakings = divided(&wakings, &told, &samples, &resolve);
     let own_lost = recorder.own_series.as_ref().map_or(0, |own| own.lost());
     let mut remarks = recorder.remarks;
     if let Some(refusal) = recorder.series.refusal() {
@@ -75,6 +78,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
         stacks: interner.stacks,
         threads: told.threads,
         samples,
+        wakings,
         lost_events,
         lost_samples: recorder.series.lost() + own_lost,
         remarks,

@@ -2,10 +2,12 @@
 
 use raddle_inspect::ThreadRecord;
 
-use super::{Camera, Stack, Target};
+use super::{Camera, Stack, Target, switched_off};
 use crate::managed::ManagedFrame;
+use crate::memory::Pages;
 use crate::perf_event::Sample;
 use crate::sampler::Sampler;
+use crate::wake_series::WakeSample;
 
 impl<'a> Camera<'a> {
     /// One that takes no samples of threads that execute.
@@ -18,12 +20,28 @@ impl<'a> Camera<'a> {
 
     /// Returns the number of a sample's stack; `None` if it has no frame.
     pub(crate) fn number_of_sample(&mut self, tid: u32, sample: &Sample) -> Option<u32> {
-        let record = ThreadRecord {
-            tid,
-            ..ThreadRecord::default()
-        };
-        let stack = self.stack_of_sample(&record, sample);
+        let stack = self.stack_of_sample(&of(tid), sample);
         (!stack.frames.is_empty()).then(|| self.number(stack))
+    }
+
+    /// Returns the numbers of the stacks of a wake-up: that of the waker, and that of the thread
+    /// that it woke.
+    pub(crate) fn numbers_of_wake(&mut self, sample: &WakeSample) -> [Option<u32>; 2] {
+        let waker = self.number_of_sample(sample.waker, &sample.by);
+        let memory = sample.woken.stack.and(self.target.memory);
+        let mut pages = Pages::new(&memory);
+        let found = switched_off(self.target, &mut pages, sample.woken.context);
+        let woken = found.map(|(registers, _)| {
+            let (frames, end) = self.unwinder.frames(registers, &mut pages);
+            let managed = self.managed(&of(sample.thread), &frames);
+            Stack {
+                frames: frames.into(),
+                end,
+                managed: managed.into(),
+            }
+        });
+        let woken = woken.filter(|stack| !stack.frames.is_empty());
+        [waker, woken.map(|stack| self.number(stack))]
     }
 
     /// Has what is limited for one reading begin anew.
@@ -39,5 +57,12 @@ impl<'a> Camera<'a> {
     /// Returns all different stacks that were read, and all different managed frames.
     pub(crate) fn into_parts(self) -> (Vec<Stack>, Vec<ManagedFrame>) {
         (self.stacks, self.managed.all)
+    }
+}
+
+fn of(tid: u32) -> ThreadRecord {
+    ThreadRecord {
+        tid,
+        ..ThreadRecord::default()
     }
 }

@@ -170,6 +170,7 @@ impl<'a> Builder<'a> {
             samples: self.samples,
             waits: parts.waits.iter().map(wait).collect(),
             locks: Vec::new(),
+            wakings: Vec::new(),
             lost_events: recording.lost_events,
             lost_samples: recording.lost_samples,
             remarks: recording.remarks,
