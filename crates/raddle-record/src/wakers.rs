@@ -144,10 +144,12 @@ impl Wakers {
     }
 
     /// Has `read` read the stacks of the samples of which the events have come: that of the waker,
-    /// and that of the thread that it woke.
-    pub fn read(&mut self, mut read: impl FnMut(&WakeSample) -> [Option<StackNumber>; 2]) {
+    /// and that of the thread that it woke; none for a sample that doesn't count.
+    pub fn read(&mut self, mut read: impl FnMut(&WakeSample) -> Option<[Option<StackNumber>; 2]>) {
         for joined in self.joined.drain(..) {
-            let [waker_stack, stack] = read(&joined.sample);
+            let Some([waker_stack, stack]) = read(&joined.sample) else {
+                continue;
+            };
             self.woken.push(Woken {
                 doing: joined.doing,
                 stack,

@@ -2,29 +2,14 @@
 //! waits of which.
 //!
 //! 1. A tool asks for so many a second with its request for events ([`record`]).
-//! 2. A carrier that notes a wake-up as an event ([`woken`]) counts how long the woken thread has
-//!    waited. Each time that a random amount of waiting has been counted, it writes a sample.
+//! 2. A carrier that notes a wake-up as an event ([`woken`]) draws by the time that the woken thread
+//!    has waited whether it is a sample ([`raddle_sched::draw`]).
 //! 3. The carrier copies its own registers and stack, and the woken thread's stack, to a slot of its
 //!    ring. The woken thread is claimed and in no queue yet, so it stays where it is.
 //! 4. The tool reads the rings from outside ([`raddle_sched::sample_ring`]). The sample is written
 //!    before the event: a tool that finds the event finds the sample.
 //!
-//! Samples are drawn from the time waited, not from wake-ups or from the time of day. So a sample
-//! stands for as much waiting as any other, a wait of a second among a million short ones is met,
-//! and which wake-up is chosen doesn't depend on how long the waker has computed before.
-//!
-//! | amount | is |
-//! |---|---|
-//! | [`Wakes::every`] | the time waited for which a sample stands; follows the carrier's wake-ups |
-//! | [`Wakes::left`] | what is left of it until the next sample: drawn between 0 and twice `every` |
-//!
-//! A carrier that takes no sample for [`LATE`] periods takes the next wake-up, which then stands for
-//! itself alone.
-//!
 //! Off, nothing looks at a word of it: [`woken`] is called where an event is written.
-//!
-//! Rejected: a flag that sysmon sets at random times, for the next wake-up of the carrier. Of two
-//! wake-ups in a row it chooses the first one always.
 
 use crate::state::carrier::Carrier;
 use crate::state::clock;
@@ -33,6 +18,7 @@ use crate::state::thread::Thread;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use raddle_inspect::{By, Event, SAMPLE_STACK_BYTES, WakeHeader};
+use raddle_sched::draw::Draw;
 use raddle_sched::sample_ring::SampleRing;
 use raddle_sys::mem::{self, PAGE_SIZE};
 
@@ -42,15 +28,6 @@ const CAPACITY: u64 = 8;
 const WAKES_MAX: u32 = 1000;
 /// The counter's ticks in a second, roughly.
 const TICKS_PER_S: u64 = 1 << 31;
-/// See the module.
-const LATE: u64 = 4;
-/// `every` changes by this factor at most from sample to sample.
-const STEP: u64 = 4;
-/// A wait of so many times `every` is a sample for certain.
-const LONG: u64 = 16;
-/// The longest wait that is counted, in ticks: a few years.
-const WAITED_MAX: u64 = 1 << 58;
-
 /// Where a sample stands.
 #[repr(C)]
 pub(crate) struct WakeSlot {
@@ -67,28 +44,13 @@ pub(crate) struct Wakes {
     ring: SampleRing<WakeSlot>,
     /// A [`Cause`] while the carrier makes threads runnable for it, else 0.
     cause: Cell<u32>,
-    /// See the module, in ticks. `every` is 0 before the first sample.
-    every: Cell<u64>,
-    left: Cell<u64>,
-    /// The stamp of the last sample.
-    taken: Cell<u64>,
-    random: Cell<u64>,
+    /// In ticks.
+    draw: Draw,
 }
 
 impl Wakes {
     /// Offset of the ring.
     pub(crate) const RING: usize = core::mem::offset_of!(Wakes, ring);
-
-    /// Draws the time waited until the next sample.
-    fn draw(&self) -> u64 {
-        // Xorshift (Marsaglia, 2003).
-        let mut random = self.random.get();
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        self.random.set(random);
-        1 + random % (2 * self.every.get().max(1))
-    }
 }
 
 /// What ends the waits of threads that a carrier makes runnable, while it is not its thread.
@@ -209,58 +171,11 @@ pub(crate) fn woken(carrier: &Carrier, thread: &Thread, event: &Event) {
     if from == 0 || thread.task.on_cpu.load(Ordering::Acquire) != 0 {
         return;
     }
-    let wakes = &carrier.wakes;
-    let waited = event.stamp.saturating_sub(from).clamp(1, WAITED_MAX);
-    let left = wakes.left.get();
-    let passed = event.stamp.saturating_sub(wakes.taken.get());
-    if waited < left && passed < LATE * period {
-        wakes.left.set(left - waited);
-        return;
+    let waited = event.stamp.saturating_sub(from);
+    let draw = &carrier.wakes.draw;
+    if let Some(stands_for) = draw.woken(waited, event.stamp, period) {
+        take(carrier, thread, event, [waited, stands_for]);
     }
-    wakes.taken.set(event.stamp);
-    let stands_for = stands_for(wakes, waited, event.stamp);
-    follow(wakes, period, passed);
-    take(carrier, thread, event, [waited, stands_for]);
-}
-
-/// Returns the time waited for which a sample stands that is due, or late.
-fn stands_for(wakes: &Wakes, waited: u64, stamp: u64) -> u64 {
-    let every = wakes.every.get();
-    if every == 0 {
-        wakes.every.set(waited);
-        wakes.random.set(stamp | 1);
-        wakes.left.set(wakes.draw());
-        return waited;
-    }
-    let mut left = wakes.left.get();
-    if waited < left {
-        wakes.left.set(left - waited);
-        return waited;
-    }
-    if waited >= LONG.saturating_mul(every) {
-        wakes.left.set(wakes.draw());
-        return waited;
-    }
-    let (mut rest, mut points) = (waited, 0);
-    while left <= rest {
-        rest -= left;
-        points += 1;
-        left = wakes.draw();
-    }
-    wakes.left.set(left - rest);
-    points * every
-}
-
-/// Changes `every`, so that the next sample is due after about a period. The last one was taken
-/// `passed` ticks ago.
-fn follow(wakes: &Wakes, period: u64, passed: u64) {
-    let every = wakes.every.get();
-    let wanted = u128::from(every) * u128::from(period) / u128::from(passed.max(1));
-    let least = (every / STEP).max(1);
-    let next = wanted.clamp(least.into(), (every * STEP).min(WAITED_MAX).into()) as u64;
-    let left = u128::from(wakes.left.get()) * u128::from(next) / u128::from(every);
-    wakes.every.set(next);
-    wakes.left.set((left as u64).max(1));
 }
 
 /// Writes a sample of a wake-up by the calling carrier.

@@ -26,7 +26,7 @@ use super::names::{self, ObjectNames, ThreadNames};
 use super::wakers;
 use crate::profile::{Activity, Profile, Sample};
 pub(super) use frames::Texts;
-use frames::{Frame, Frames};
+use frames::{DEPTH, Frame, Frames};
 
 /// Threads with a view of their own.
 const THREADS: usize = 50;
@@ -187,13 +187,16 @@ fn by_waker(
 ) -> View {
     let mut sums: BTreeMap<Vec<u32>, u128> = BTreeMap::new();
     for waking in &profile.wakings {
+        let waker = wakers::waker_stack(waking);
+        let depth = frames.depth(waking.stack) + waker.map_or(0, |stack| frames.depth(stack));
+        let most = if depth < DEPTH { DEPTH } else { DEPTH / 2 - 1 };
         let mut all = vec![frames.name(threads.get(waking.thread).to_owned())];
-        all.extend(frames.stack(waking.stack));
+        all.extend(frames.innermost(waking.stack, most));
         for text in wakers::between(waking, threads, objects) {
             all.push(frames.name(text));
         }
-        if let Some(stack) = wakers::waker_stack(waking) {
-            all.extend(frames.stack(stack).into_iter().rev());
+        if let Some(stack) = waker {
+            all.extend(frames.innermost(stack, most).into_iter().rev());
         }
         *sums.entry(all).or_default() += u128::from(waking.weight_ns);
     }
@@ -319,7 +322,7 @@ mod tests {
             ["mutex 0x5510 (table_lock);start_thread;work;pthread_mutex_lock 9900000000"]
         );
         assert_eq!(
-            stacks(&document, 4),
+            stacks(&document, 5),
             [
                 "main;descend;descend 30000000",
                 "main;read;ksys_read_[k];[in kernel] 60000000"

@@ -44,6 +44,10 @@ impl<'a> Camera<'a> {
         [waker, woken.map(|stack| self.number(stack))]
     }
 
+    pub(crate) fn has_python(&self) -> bool {
+        self.python.is_some()
+    }
+
     /// Has what is limited for one reading begin anew.
     pub(crate) fn renew(&mut self) {
         if let Some(python) = &mut self.python {

@@ -8,7 +8,7 @@ use super::{ROWS, section};
 use crate::outputs::columns::{Rows, percent, time};
 use crate::outputs::names::{self, ThreadNames};
 use crate::outputs::wakers::{is_sleep, word};
-use crate::profile::{Profile, Waker};
+use crate::profile::{Function, Origin, Profile, Waker};
 
 /// The innermost functions that name a place.
 const DEPTH: usize = 4;
@@ -68,10 +68,15 @@ fn waker(profile: &Profile, threads: &ThreadNames, waker: Waker) -> String {
     }
 }
 
-/// Returns the innermost functions of a stack.
+/// Returns the innermost functions of a stack; of one with Python's or Java's functions the
+/// innermost of these.
 fn path(profile: &Profile, stack: u32) -> String {
-    let innermost = profile.functions_of(stack).rev().take(DEPTH);
-    let innermost: Vec<String> = innermost.map(names::function).collect();
+    let is_managed =
+        |function: &&Function| matches!(function.origin, Origin::Python | Origin::Java);
+    let all: Vec<&Function> = profile.functions_of(stack).rev().collect();
+    let first = all.iter().position(is_managed).unwrap_or(0);
+    let innermost = all[first..].iter().take(DEPTH);
+    let innermost: Vec<String> = innermost.map(|it| names::function(it)).collect();
     match innermost.is_empty() {
         true => names::UNKNOWN.into(),
         false => innermost.join(" < "),

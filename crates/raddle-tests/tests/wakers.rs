@@ -1,0 +1,154 @@
+//! `raddle record`: which code ended the waits of which.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use anyhow::{Context, Result, bail, ensure};
+use raddle_tests::{Mode, Program, RunFolder, in_every_mode, or_skip, raddle};
+
+fn command_line(source: &str) -> Result<Vec<OsString>> {
+    let program = Program::build(source)?;
+    let [variant] = program.variants.as_slice() else {
+        bail!("one program");
+    };
+    Ok(variant.command.clone())
+}
+
+/// Runs a test with the number of carriers of each mode under raddle.
+fn with_carriers(name: &str, test: impl Fn(&str, u16) -> Result<()>) {
+    in_every_mode(name, |mode| match mode {
+        Mode::Raddle { carriers } => test(&mode.to_string(), carriers),
+        Mode::Native => Ok(()),
+    });
+}
+
+/// Records a program, and writes the file.
+fn record(carriers: u16, file: &Path, program: &[OsString], rest: &[&str]) -> Result<Output> {
+    let mut command = Command::new(raddle()?);
+    command.args(["record", "-F", "999", "-o"]).arg(file);
+    command.arg("--").args(program).args(rest);
+    command.env("RADDLE_CARRIERS", carriers.to_string());
+    let output = command.output()?;
+    ensure!(output.status.success(), "{output:?}");
+    Ok(output)
+}
+
+/// Reads folded stacks: the frames, and microseconds.
+fn read(file: &Path) -> Result<Vec<(Vec<String>, u64)>> {
+    let text = std::fs::read_to_string(file)?;
+    text.lines()
+        .map(|line| {
+            let (stack, us) = line.rsplit_once(' ').context("a weight")?;
+            let frames = stack.split(';').map(str::to_owned).collect();
+            Ok((frames, us.parse()?))
+        })
+        .collect()
+}
+
+/// Sums the time of stacks with such frames in this order.
+fn sum(stacks: &[(Vec<String>, u64)], parts: &[&str]) -> u64 {
+    let has = |frames: &[String]| {
+        let mut frames = frames.iter();
+        parts
+            .iter()
+            .all(|part| frames.any(|frame| frame.contains(part)))
+    };
+    let found = stacks.iter().filter(|(frames, _)| has(frames));
+    found.map(|(_, us)| us).sum()
+}
+
+/// Records a program that says which parts its three wakers have, and compares these with those of
+/// the recording, up to so many points. `place` is where the waiter waits. Returns what was printed
+/// and the stacks.
+fn compare(
+    carriers: u16,
+    file: &Path,
+    program: &[OsString],
+    place: &[&str],
+    points: f64,
+) -> Result<(String, Vec<(Vec<String>, u64)>)> {
+    let output = record(carriers, file, program, &["4"])?;
+    let stdout = String::from_utf8(output.stdout)?;
+    let parts = stdout.lines().filter_map(|line| line.strip_prefix("part "));
+    let said: BTreeMap<&str, f64> = parts
+        .filter_map(|part| part.split_once(' '))
+        .map(|(name, time)| Ok((name, time.parse()?)))
+        .collect::<Result<_>>()?;
+    ensure!(said.len() == 3, "{stdout}");
+    let said_sum: f64 = said.values().sum();
+    let stacks = read(file)?;
+    let found = |name: &&str| sum(&stacks, &[place, &["[woken by", *name]].concat()) as f64;
+    let whole: f64 = said.keys().map(|name| found(name)).sum();
+    for (name, said) in &said {
+        let (found, said) = (found(name) / whole, said / said_sum);
+        let is_near = (found - said).abs() * 100.0 < points;
+        ensure!(is_near, "{name}: {found:.3}, not {said:.3}\n{stdout}");
+    }
+    // The first and the last wait may have no waker.
+    let all = sum(&stacks, place) as f64;
+    let is_whole = whole > all * 0.9 && (0.8..1.2).contains(&(all / 1e6 / said_sum));
+    ensure!(is_whole, "{whole} of {all} us of {said_sum} s\n{stdout}");
+    Ok((stdout.clone(), stacks))
+}
+
+#[test]
+fn the_parts_of_three_wakers_are_those_that_the_program_has_measured() {
+    let name = "wakers::the_parts_of_three_wakers_are_those_that_the_program_has_measured";
+    with_carriers(name, |mode_name, carriers| {
+        let folder = RunFolder::new(&format!("wakers-{mode_name}"))?;
+        let file = folder.path().join("a.wakers.folded");
+        let program = command_line("wakers.c")?;
+        let place = ["waits_here", "[waiting: condvar"];
+        let (stdout, stacks) = compare(carriers, &file, &program, &place, 5.0)?;
+        // What ends by itself is no place in the code.
+        let sleeps = sum(&stacks, &["rests", "[waiting: sleep", "[woken by a timer"]);
+        ensure!(sleeps > 2_000_000, "{sleeps} us\n{stdout}");
+        ensure!(
+            stdout.contains("waits but for sleeps, by what ended them")
+                && stdout.contains("woken by wakers in pthread_cond_signal < wake < wake_three"),
+            "{stdout}"
+        );
+        Ok(())
+    });
+}
+
+/// As the test of the C program, in a language with frames of its own.
+fn managed(name: &str, source: &str, place: &[&str]) {
+    let Some(program) = or_skip(name, Program::build(source)) else {
+        return;
+    };
+    let program = &program.variants[0].command;
+    with_carriers(name, |mode_name, carriers| {
+        let folder = RunFolder::new(&format!("wakers-{source}-{mode_name}"))?;
+        let file = folder.path().join("a.wakers.folded");
+        compare(carriers, &file, program, place, 8.0).map(drop)
+    });
+}
+
+#[test]
+fn wakers_have_python_functions() {
+    let name = "wakers::wakers_have_python_functions";
+    managed(name, "wakers.py", &["waits_here", "Condition.wait"]);
+}
+
+#[test]
+fn wakers_have_java_methods() {
+    let name = "wakers::wakers_have_java_methods";
+    managed(name, "Wakers.java", &["Wakers.waitsHere", "LockSupport.park"]);
+}
+
+#[test]
+fn a_program_without_wake_ups_is_recorded() {
+    let name = "wakers::a_program_without_wake_ups_is_recorded";
+    with_carriers(name, |mode_name, carriers| {
+        let folder = RunFolder::new(&format!("no-wakers-{mode_name}"))?;
+        let file = folder.path().join("a.wakers.folded");
+        let program = command_line("wakers.c")?;
+        record(carriers, &file, &program, &["1", "yields"])?;
+        let stacks = read(&file)?;
+        ensure!(sum(&stacks, &["[woken by", "wake"]) == 0, "{stacks:?}");
+        Ok(())
+    });
+}
