@@ -208,7 +208,7 @@ pub(crate) fn shuffle(carrier: &Carrier) {
         1 => carrier
             .engine()
             .ahead
-            .push(task, Thread::of(task).account.due_ns(0)),
+            .push(task, Thread::of(task).due_ns(0)),
         _ => carrier.engine().push_ring(carrier, task),
     }
 }

@@ -15,13 +15,10 @@ use crate::state::carrier::{Carrier, CarrierState};
 use crate::state::parts::timing::Timing;
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
-use crate::state::{clock, compilers, delays};
+use crate::state::{clock, delays};
 use core::sync::atomic::Ordering;
 use raddle_sched::TaskRef;
-use raddle_sched::policies::Weight;
-use raddle_sched::share::{
-    self, COUNT_NS, GRANULARITY_NS, LEAD_NS, LONG_TURN_NS, Load, Sources, gives_way,
-};
+use raddle_sched::share::{self, COUNT_NS, GRANULARITY_NS, LONG_TURN_NS, Load, Sources, gives_way};
 
 /// A turn of this length is worth a system call, which tells how much of it the carrier had a CPU.
 const MEASURED_NS: u64 = 250_000;
@@ -71,10 +68,7 @@ impl Carrier {
         if let Some(thread) = self.thread_or_none()
             && turn_ns != 0
         {
-            let weight = Weight::of(&thread.task.policy.terms);
-            let account = &thread.account;
-            let turn_ns = compilers::charged_ns(thread, turn_ns);
-            account.charge(now_ns, fair_ns, turn_ns, PROCESS.quantum_ns(), weight);
+            thread.charge(now_ns, fair_ns, turn_ns, PROCESS.quantum_ns());
         }
         let ahead_waits = !engine.ahead.is_empty();
         if timing.chooser.turn_ended(now_ns, turn_ns, ahead_waits) {
@@ -125,8 +119,7 @@ pub(crate) fn slice_ns(carrier: &Carrier, held_ns: u64, quantum_ns: u64) -> u64 
         }
     }
     let fair_ns = engine.fair_clock.read_ns();
-    let is_ahead = thread.account.used_ns(fair_ns) + held_ns > fair_ns + LEAD_NS;
-    if is_ahead {
+    if thread.is_ahead_after(held_ns, fair_ns) {
         share::slice_ns(engine.fair_clock.load(), quantum_ns)
     } else {
         quantum_ns
@@ -151,7 +144,7 @@ pub(crate) fn pick<'a>(carrier: &Carrier) -> Option<&'a Thread> {
         engine.fair_clock.note(load_after(carrier, task.is_some()));
     }
     let thread = Thread::of(task?);
-    thread.account.begin(fair_ns);
+    thread.begin_turn(fair_ns);
     Some(thread)
 }
 
@@ -201,9 +194,9 @@ pub(crate) fn unpark(carrier: &Carrier, task: TaskRef) {
 pub(crate) fn place(carrier: &Carrier, task: TaskRef, queue: impl FnOnce(TaskRef)) {
     let engine = carrier.engine();
     let fair_ns = engine.fair_clock.read_ns();
-    let account = &Thread::of(task).account;
-    if account.is_ahead(fair_ns) {
-        engine.ahead.push(task, account.due_ns(fair_ns));
+    let thread = Thread::of(task);
+    if thread.is_ahead(fair_ns) {
+        engine.ahead.push(task, thread.due_ns(fair_ns));
         engine.backlog(carrier);
     } else {
         queue(task)
@@ -255,7 +248,7 @@ pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
     // Without this the next pick could take the thread itself: it is due if its lead is small.
     carrier.timing.chooser.made_room();
     delays::ready(thread.task_ref(), now_ns);
-    let due_ns = thread.account.due_ns(fair_ns);
+    let due_ns = thread.due_ns(fair_ns);
     let engine = carrier.engine();
     engine.ahead.push(thread.task_ref(), due_ns);
     engine.backlog(carrier);
@@ -266,7 +259,7 @@ pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
 /// thread itself again, from the ring, however long threads wait that are ahead. A thread of
 /// negative niceness is hardly ever ahead.
 fn make_room(carrier: &Carrier, thread: &Thread, fair_ns: u64) {
-    if thread.account.is_ahead(fair_ns) || carrier.queue.peek_lifo().is_some() {
+    if thread.is_ahead(fair_ns) || carrier.queue.peek_lifo().is_some() {
         carrier.timing.chooser.made_room();
     }
 }
@@ -280,8 +273,8 @@ pub(crate) fn yielded(carrier: &Carrier, thread: &Thread) {
     let task = thread.task_ref();
     make_room(carrier, thread, fair_ns);
     delays::ready(task, now_ns);
-    if thread.account.is_ahead(fair_ns) {
-        let due_ns = thread.account.due_ns(fair_ns);
+    if thread.is_ahead(fair_ns) {
+        let due_ns = thread.due_ns(fair_ns);
         engine.ahead.push_yielded(task, due_ns);
     } else {
         engine.push_ring(carrier, task)

@@ -6,15 +6,13 @@
 //! server's threads wait for them and leave the CPUs to compilers. Carriers are few kernel threads,
 //! and take that time from the clients.
 //!
-//! So compiler threads, which are known by name, have a larger share while many threads want to
-//! run: one in [`OTHERS`] of these together have as much as each compiler. The larger share counts
-//! in the default order only, on timed carriers.
+//! So compiler threads, which are known by name, have two thirds of the CPU time together while
+//! others want to run ([`JointAccount`](raddle_sched::share::JointAccount)). That holds in the default
+//! order only, on timed carriers.
 
 use crate::state::thread::Thread;
 use core::sync::atomic::Ordering;
-
-/// A compiler thread weighs as much as one thread in so many of those that want to run.
-const OTHERS: u32 = 2;
+use raddle_sched::policies::Weight;
 
 /// Beginnings of names: those of OpenJDK's, GraalVM's, OpenJ9's and .NET's.
 const NAMES: [&[u8]; 5] = [
@@ -33,11 +31,57 @@ pub(crate) fn named(thread: &Thread, name: &[u8]) {
         .store(u32::from(compiles), Ordering::Relaxed);
 }
 
-/// What `thread` is charged for `ran_ns` of CPU time.
-pub(crate) fn charged_ns(thread: &Thread, ran_ns: u64) -> u64 {
-    if thread.compiles.load(Ordering::Relaxed) == 0 {
-        return ran_ns;
+/// The part of a thread's state that says what it has used, its own or the compilers'.
+impl Thread {
+    fn compiles(&self) -> bool {
+        self.compiles.load(Ordering::Relaxed) != 0
     }
-    let weight = thread.engine().fair_clock.load().runnable / OTHERS;
-    ran_ns / u64::from(weight.max(1))
+
+    /// Returns the time of the fair clock from which on the thread has not used more than its
+    /// share, when the clock says `fair_ns`.
+    pub(crate) fn due_ns(&self, fair_ns: u64) -> u64 {
+        if self.compiles() {
+            let engine = self.engine();
+            return engine.compilers.due_ns(fair_ns, engine.fair_clock.load());
+        }
+        self.account.due_ns(fair_ns)
+    }
+
+    /// Returns true if the thread has used more than its share.
+    pub(crate) fn is_ahead(&self, fair_ns: u64) -> bool {
+        self.due_ns(fair_ns) > fair_ns
+    }
+
+    /// Returns true if the thread will have used more than its share after `more_ns` of CPU time.
+    pub(crate) fn is_ahead_after(&self, more_ns: u64, fair_ns: u64) -> bool {
+        if self.compiles() {
+            let engine = self.engine();
+            let load = engine.fair_clock.load();
+            return engine.compilers.is_ahead_after(more_ns, fair_ns, load);
+        }
+        self.account.due_ns(fair_ns) + more_ns > fair_ns
+    }
+
+    /// The thread begins a turn.
+    pub(crate) fn begin_turn(&self, fair_ns: u64) {
+        if self.compiles() {
+            self.engine().compilers.begin(fair_ns);
+        } else {
+            self.account.begin(fair_ns);
+        }
+    }
+
+    /// The thread has run for `ran_ns` up to `now_ns`.
+    pub(crate) fn charge(&self, now_ns: u64, fair_ns: u64, ran_ns: u64, quantum_ns: u64) {
+        self.account.ran(now_ns, ran_ns);
+        let weight = Weight::of(&self.task.policy.terms);
+        if self.compiles() {
+            let engine = self.engine();
+            let load = engine.fair_clock.load();
+            let joint = &engine.compilers;
+            joint.charge(fair_ns, ran_ns, weight, load);
+        } else {
+            self.account.charge(fair_ns, ran_ns, quantum_ns, weight);
+        }
+    }
 }

@@ -31,7 +31,7 @@ use raddle_sched::Injector;
 use raddle_sched::count::CarrierCount;
 use raddle_sched::idle::IdleSet;
 use raddle_sched::policies::Kind;
-use raddle_sched::share::{AheadQueue, FairClock};
+use raddle_sched::share::{AheadQueue, FairClock, JointAccount};
 
 /// See the module.
 ///
@@ -63,6 +63,8 @@ pub struct Engine {
     pub(crate) is_open: AtomicU32,
     /// What each runnable thread is entitled to, if the carriers have queues.
     pub fair_clock: FairClock,
+    /// What compiler threads have used together.
+    pub(crate) compilers: JointAccount,
     /// Runnable threads that have used more than their share.
     pub ahead: AheadQueue,
     /// Carriers asleep on their wake word.
@@ -104,6 +106,7 @@ impl Engine {
             number: AtomicU32::new(0),
             is_open: AtomicU32::new(0),
             fair_clock: FairClock::new(),
+            compilers: JointAccount::new(),
             ahead: AheadQueue::new(),
             idle: IdleSet::new(),
             spares: IdleSet::new(),
@@ -224,6 +227,7 @@ impl Engine {
             is_open: _,
             // The same clock:
             fair_clock: _,
+            compilers: _,
         } = self;
         count.reset(0);
         for word in [made, making_spare, extra, held] {

@@ -9,6 +9,7 @@
 //! | *ahead* | the account of a task is past the fair clock by more than [`LEAD_NS`]: the task has
 //! used more than its share |
 //! | *due* | the task is not ahead |
+//! | [`JointAccount`] | an account that several tasks have together |
 //! | [`AheadQueue`] | runnable tasks that are ahead, by their accounts |
 //! | [`Chooser`] | which task a timed carrier runs next |
 //! | *timed* | a carrier that reads the clock at each switch and charges accounts |
@@ -27,7 +28,9 @@
 //!    Sleep earns nothing: an account is never behind the fair clock.
 //! 4. A carrier takes the first task of the [`AheadQueue`] once that task has become due, but not
 //!    twice in a row while other tasks wait. Otherwise it takes tasks that were queued first in,
-//!    first out. It takes a task that is ahead only if it finds no other.
+//!    first out. It takes a task that is ahead only if it finds no other. Tasks that wake each other
+//!    have the carrier for [`CHAIN_NS`], whether they were preempted in between or not; then it is
+//!    the turn of one that was queued before.
 //! 5. A waker gives way if it has used clearly more [recent](Account::recent_ns) CPU time than the
 //!    woken task ([`gives_way`]): at the wake-up, or later as soon as that is true.
 //! 6. A task that is ahead runs for [`slice_ns`] while tasks that are due wait, and for a quantum
@@ -74,11 +77,13 @@ mod account;
 mod ahead;
 mod choice;
 mod clock;
+mod joint;
 
 pub use account::Account;
 pub use ahead::AheadQueue;
 pub use choice::{Chooser, Sources};
 pub use clock::{FairClock, Load};
+pub use joint::JointAccount;
 
 /// A turn of this length makes its carrier timed.
 pub const LONG_TURN_NS: u64 = 50_000;

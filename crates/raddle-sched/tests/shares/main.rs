@@ -9,6 +9,7 @@
 //! Rejected: the carriers of the other simulator: their steps are too small to show shares.
 #![cfg(not(any(raddle_loom, raddle_shuttle)))]
 
+mod used;
 mod world;
 
 use world::{Behaviour, MS, US, World};
@@ -113,6 +114,52 @@ fn a_woken_task_interrupts_its_waker_that_computes() {
         assert!(longest_us <= 1200, "a woken task waited {longest_us} us");
         let mean_us = world.wake_ns / world.wakes.max(1) / US;
         assert!(mean_us <= 60, "woken tasks waited {mean_us} us each");
+    });
+}
+
+/// Those with the joint account have two thirds of the CPUs, however many there are, and the others
+/// don't wait for long turns of theirs.
+#[test]
+fn tasks_with_one_account_have_their_part_together() {
+    each_seed_and_count(|seed, carriers| {
+        for (joint, others) in [(1, 2), (2, 3), (3, 16), (8, 20)] {
+            let mut world = World::new(seed, carriers);
+            let joint: Vec<_> = (0..joint * carriers).map(|_| world.add_joint()).collect();
+            for _ in 0..others * carriers {
+                world.add(Behaviour::RunAndSleep {
+                    run: (20 * US, 60 * US),
+                    sleep: (1000, 2000),
+                });
+            }
+            world.wakes_anywhere = true;
+            let time_ns = 1000 * MS;
+            world.play(time_ns);
+            let ran_ns: u64 = joint.iter().map(|&task| world.ran_ns(task)).sum();
+            let part = ran_ns as f64 / (time_ns * carriers as u64) as f64;
+            assert!((0.55..0.8).contains(&part), "{part} beside {others}");
+            check_waits(&world);
+        }
+    });
+}
+
+/// The dispatcher gives way to each task that it wakes, and uses less than its share. It wakes the
+/// next one as soon as that one waits again.
+#[test]
+fn tasks_have_their_turns_beside_one_that_dispatches_work() {
+    each_seed_and_count(|seed, carriers| {
+        let mut world = World::new(seed, carriers);
+        for _ in 0..carriers {
+            world.add_dispatcher(3 * US, 16, 10 * US);
+        }
+        for _ in 0..2 * carriers {
+            world.add(Behaviour::RunAndSleep {
+                run: (20 * US, 40 * US),
+                sleep: (20 * US, 40 * US),
+            });
+        }
+        world.wakes_anywhere = true;
+        world.play(500 * MS);
+        check_waits(&world);
     });
 }
 

@@ -1,15 +1,17 @@
 //! Imaginary carriers and tasks around the real order.
 
-use raddle_sched::policies::Weight;
 use raddle_sched::policy::QUANTUM_NS;
 use raddle_sched::share::{
-    Account, AheadQueue, Chooser, FairClock, GRANULARITY_NS, LEAD_NS, Load, Sources, gives_way,
-    slice_ns,
+    Account, AheadQueue, Chooser, FairClock, GRANULARITY_NS, JointAccount, Load, Sources,
+    gives_way, slice_ns,
 };
 use raddle_sched::{Injector, RunQueue, Task, TaskRef};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ptr::NonNull;
+use std::rc::Rc;
+
+use crate::used::Used;
 
 pub(crate) const US: u64 = 1000;
 pub(crate) const MS: u64 = 1000 * US;
@@ -35,14 +37,18 @@ pub(crate) enum Behaviour {
     Waker(u64),
     /// Runs for a time, and waits to be woken.
     Woken(u64),
+    /// Runs for a time, wakes one of so many tasks after it in turn, and runs on.
+    Dispatch(u64, usize),
     /// Runs for a time and yields.
     Yield(u64),
 }
 
 struct Green {
     behaviour: Behaviour,
-    account: Account,
+    used: Used,
     ran_ns: u64,
+    /// Which task it wakes next, counted from its own place.
+    next: usize,
     /// The rest of the current piece of work.
     left_ns: u64,
     runnable_since_ns: Option<u64>,
@@ -81,6 +87,7 @@ pub(crate) struct World {
     ahead: AheadQueue,
     injector: Injector,
     clock: FairClock,
+    joint: Rc<JointAccount>,
     pub longest_wait_ns: u64,
     pub longest_wake_ns: u64,
     pub wake_ns: u64,
@@ -143,6 +150,7 @@ impl World {
             ahead: AheadQueue::new(),
             injector: Injector::new(),
             clock: FairClock::new(),
+            joint: Rc::new(JointAccount::new()),
             longest_wait_ns: 0,
             longest_wake_ns: 0,
             wake_ns: 0,
@@ -189,8 +197,12 @@ impl World {
         let waits = matches!(behaviour, Behaviour::Second(_) | Behaviour::Woken(_));
         self.greens.push(Green {
             behaviour,
-            account: Account::new(),
+            used: Used {
+                own: Account::new(),
+                joint: None,
+            },
             ran_ns: 0,
+            next: 0,
             left_ns: 0,
             runnable_since_ns: None,
             was_woken: false,
@@ -205,6 +217,13 @@ impl World {
         green
     }
 
+    /// Adds a task that computes and has the joint account.
+    pub(crate) fn add_joint(&mut self) -> usize {
+        let green = self.add(Behaviour::Compute);
+        self.greens[green].used.joint = Some(Rc::clone(&self.joint));
+        green
+    }
+
     pub(crate) fn add_pair(&mut self, run_ns: u64) {
         self.add(Behaviour::First(run_ns));
         self.add(Behaviour::Second(run_ns));
@@ -215,16 +234,27 @@ impl World {
         self.add(Behaviour::Woken(run_ns));
     }
 
+    pub(crate) fn add_dispatcher(&mut self, every_ns: u64, workers: usize, run_ns: u64) {
+        self.add(Behaviour::Dispatch(every_ns, workers));
+        (0..workers).for_each(|_| {
+            self.add(Behaviour::Woken(run_ns));
+        });
+    }
+
     pub(crate) fn add_random_mix(&mut self) {
         for _ in 0..self.between((1, 3 * self.carriers.len() as u64 + 8)) {
             let long_ns = [5 * US, 50 * US, 500 * US, 5 * MS][self.random() as usize % 4];
             let run = (1000, long_ns);
             let run_ns = self.between(run);
-            match self.random() % 7 {
+            match self.random() % 8 {
                 0 => drop(self.add(Behaviour::Compute)),
                 1 => self.add_pair(run_ns),
                 2 => self.add_waker(long_ns, run_ns),
                 3 => drop(self.add(Behaviour::Yield(run_ns))),
+                5 => {
+                    let workers = self.between((1, 20)) as usize;
+                    self.add_dispatcher(run_ns.div_ceil(3), workers, run_ns);
+                }
                 4 => drop(self.add(Behaviour::RunAndSleep {
                     run,
                     sleep: (100, 5 * US),
@@ -299,11 +329,10 @@ impl World {
     /// Queues a task on a carrier by its account; in the slot if it was woken.
     fn queue(&mut self, own: usize, green: usize, is_woken: bool) {
         self.make_runnable(green);
-        let fair_ns = self.clock.read_ns();
-        let account = &self.greens[green].account;
+        let used = &self.greens[green].used;
         let task = self.task(green);
-        if account.is_ahead(fair_ns) {
-            self.ahead.push(task, account.due_ns(fair_ns));
+        if used.is_ahead_after(0, &self.clock) {
+            self.ahead.push(task, used.due_ns(&self.clock));
         } else {
             let displaced = if is_woken {
                 self.carriers[own].queue.push_lifo(task)
@@ -341,8 +370,7 @@ impl World {
             let green = &mut self.greens[green];
             green.ran_ns += turn_ns;
             green.left_ns = green.left_ns.saturating_sub(turn_ns);
-            let account = &green.account;
-            account.charge(self.now_ns, fair_ns, turn_ns, QUANTUM_NS, Weight::ONE);
+            green.used.ran(self.now_ns, turn_ns, &self.clock);
         }
         let _ = carrier
             .chooser
@@ -411,10 +439,11 @@ impl World {
                 | Behaviour::Second(ns)
                 | Behaviour::Waker(ns)
                 | Behaviour::Woken(ns)
+                | Behaviour::Dispatch(ns, _)
                 | Behaviour::Yield(ns) => ns,
             };
         }
-        self.greens[green].account.begin(self.clock.read_ns());
+        self.greens[green].used.begin(&self.clock);
         let carrier = &mut self.carriers[own];
         carrier.running = Some(green);
         carrier.since_ns = self.now_ns;
@@ -447,14 +476,14 @@ impl World {
         let green = self.leave(own);
         self.carriers[own].chooser.made_room();
         self.make_runnable(green);
-        let due_ns = self.greens[green].account.due_ns(self.clock.read_ns());
+        let due_ns = self.greens[green].used.due_ns(&self.clock);
         self.ahead.push(self.task(green), due_ns);
     }
 
     /// As the engine's: the next task is not one that is ahead if this one is, or has woken it.
     fn make_room(&mut self, own: usize, green: usize) {
         let carrier = &self.carriers[own];
-        let is_ahead = self.greens[green].account.is_ahead(self.clock.read_ns());
+        let is_ahead = self.greens[green].used.is_ahead_after(0, &self.clock);
         if is_ahead || carrier.queue.peek_lifo().is_some() {
             carrier.chooser.made_room();
         }
@@ -485,21 +514,29 @@ impl World {
                 self.make_room(own, green);
                 self.queue(own, green, false);
             }
-            Behaviour::Waker(ns) => {
-                let woken = self.wake(own, green + 1);
-                self.greens[green].left_ns = ns + (self.now_ns - self.carriers[own].since_ns);
-                if let Some(woken) = woken {
-                    let turn_ns = self.now_ns - self.carriers[own].since_ns;
-                    let own_ns = self.greens[green].account.recent_ns(self.now_ns) + turn_ns;
-                    let woken_ns = self.greens[woken].account.recent_ns(self.now_ns);
-                    if gives_way(own_ns, woken_ns) {
-                        return self.preempt(own);
-                    }
-                }
-                let turn = self.carriers[own].turn;
-                self.after(ns, Event::Done(own, turn));
+            Behaviour::Waker(ns) => self.woke(own, green, green + 1, ns),
+            Behaviour::Dispatch(ns, workers) => {
+                let next = self.greens[green].next;
+                self.greens[green].next = (next + 1) % workers;
+                self.woke(own, green, green + 1 + next, ns);
             }
         }
+    }
+
+    /// The running task wakes `woken`, and runs on for `ns` or gives way.
+    fn woke(&mut self, own: usize, green: usize, woken: usize, ns: u64) {
+        let woken = self.wake(own, woken);
+        self.greens[green].left_ns = ns + (self.now_ns - self.carriers[own].since_ns);
+        if let Some(woken) = woken {
+            let turn_ns = self.now_ns - self.carriers[own].since_ns;
+            let own_ns = self.greens[green].used.own.recent_ns(self.now_ns) + turn_ns;
+            let woken_ns = self.greens[woken].used.own.recent_ns(self.now_ns);
+            if gives_way(own_ns, woken_ns) {
+                return self.preempt(own);
+            }
+        }
+        let turn = self.carriers[own].turn;
+        self.after(ns, Event::Done(own, turn));
     }
 
     fn wake(&mut self, own: usize, green: usize) -> Option<usize> {
@@ -526,10 +563,9 @@ impl World {
             };
             let held_ns = self.now_ns - carrier.since_ns;
             let due_waits = !carrier.queue.is_empty() || !self.injector.is_empty();
-            let fair_ns = self.clock.read_ns();
-            let used_ns = self.greens[green].account.used_ns(fair_ns) + held_ns;
-            let is_ahead = used_ns > fair_ns + LEAD_NS;
-            let recent_ns = |green: usize| self.greens[green].account.recent_ns(self.now_ns);
+            let used = &self.greens[green].used;
+            let is_ahead = used.is_ahead_after(held_ns, &self.clock);
+            let recent_ns = |green: usize| self.greens[green].used.own.recent_ns(self.now_ns);
             let woken = carrier.queue.peek_lifo().map(|task| self.green(task));
             let slice_ns = match woken {
                 Some(woken) if gives_way(recent_ns(green) + held_ns, recent_ns(woken)) => {

@@ -37,7 +37,8 @@ impl Account {
         ns.checked_shr(half_lives as u32).unwrap_or(0)
     }
 
-    fn used_now(&self, now_ns: u64, ran_ns: u64) {
+    /// The task has run for `ran_ns` up to `now_ns`: this is recent CPU time.
+    pub fn ran(&self, now_ns: u64, ran_ns: u64) {
         let most_ns = (1 << RECENT_BITS) - 1;
         let ns = (self.recent_ns(now_ns) + ran_ns).min(most_ns);
         let recent = (now_ns >> HALF_LIFE) << RECENT_BITS | ns;
@@ -69,12 +70,11 @@ impl Account {
         self.used_ns.store(self.used_ns(fair_ns), Ordering::Relaxed);
     }
 
-    /// The task has run for `ran_ns` up to `now_ns`, when the fair clock says `fair_ns`. The
-    /// account is at most `quantum_ns` ahead then.
+    /// The task has run for `ran_ns`; the fair clock says `fair_ns`. The account is at most
+    /// `quantum_ns` ahead then.
     ///
     /// The charge is in inverse proportion to the task's weight.
-    pub fn charge(&self, now_ns: u64, fair_ns: u64, ran_ns: u64, quantum_ns: u64, weight: Weight) {
-        self.used_now(now_ns, ran_ns);
+    pub fn charge(&self, fair_ns: u64, ran_ns: u64, quantum_ns: u64, weight: Weight) {
         let begun_ns = self.used_ns.load(Ordering::Relaxed);
         let used_ns = begun_ns.saturating_add(weight.virtual_ns(ran_ns));
         let most_ns = weight.virtual_ns(quantum_ns.min(MOST_AHEAD_NS));

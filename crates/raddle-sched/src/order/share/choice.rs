@@ -30,8 +30,9 @@ pub struct Chooser {
     long_ns: Cell<u64>,
     /// The last look at timers and descriptors.
     looked_ns: Cell<u64>,
-    /// When the chain of tasks from the slot began: at the last task from elsewhere, or after its
-    /// turn.
+    /// When the chain of tasks from the slot began: at the last task from the ring or the injector,
+    /// or after its turn. Tasks that are ahead are part of the chain: one that gives way to each
+    /// task that it wakes is queued with them, however little it has used.
     chain_ns: Cell<u64>,
     /// True if that task came from the ring or the injector: the slot is next.
     slot_next: Cell<bool>,
@@ -103,7 +104,7 @@ impl Chooser {
             self.look_around(now_ns, sources);
         }
         if is_due && let Some(task) = ahead.pop_due(fair_ns) {
-            return Some(self.took_ahead(now_ns, task));
+            return Some(self.took_ahead(task));
         }
         if let Some(task) = self.take_fifo(now_ns, sources) {
             return Some(task);
@@ -116,7 +117,7 @@ impl Chooser {
         }
         self.take_fifo(now_ns, sources)
             .or_else(|| sources.steal())
-            .or_else(|| Some(self.took_ahead(now_ns, ahead.pop()?)))
+            .or_else(|| Some(self.took_ahead(ahead.pop()?)))
     }
 
     fn look_around(&self, now_ns: u64, sources: &mut impl Sources) {
@@ -124,9 +125,8 @@ impl Chooser {
         sources.look_around();
     }
 
-    fn took_ahead(&self, now_ns: u64, task: TaskRef) -> TaskRef {
+    fn took_ahead(&self, task: TaskRef) -> TaskRef {
         self.fifo_next.set(true);
-        self.chain_ns.set(now_ns);
         task
     }
 

@@ -1,0 +1,45 @@
+//! What an imaginary task has used: an account of its own, or one with others.
+
+use raddle_sched::policies::Weight;
+use raddle_sched::policy::QUANTUM_NS;
+use raddle_sched::share::{Account, FairClock, JointAccount};
+use std::rc::Rc;
+
+pub(crate) struct Used {
+    pub own: Account,
+    pub joint: Option<Rc<JointAccount>>,
+}
+
+impl Used {
+    pub(crate) fn due_ns(&self, clock: &FairClock) -> u64 {
+        let fair_ns = clock.read_ns();
+        match &self.joint {
+            Some(joint) => joint.due_ns(fair_ns, clock.load()),
+            None => self.own.due_ns(fair_ns),
+        }
+    }
+
+    pub(crate) fn is_ahead_after(&self, more_ns: u64, clock: &FairClock) -> bool {
+        let fair_ns = clock.read_ns();
+        match &self.joint {
+            Some(joint) => joint.is_ahead_after(more_ns, fair_ns, clock.load()),
+            None => self.own.due_ns(fair_ns) + more_ns > fair_ns,
+        }
+    }
+
+    pub(crate) fn begin(&self, clock: &FairClock) {
+        match &self.joint {
+            Some(joint) => joint.begin(clock.read_ns()),
+            None => self.own.begin(clock.read_ns()),
+        }
+    }
+
+    pub(crate) fn ran(&self, now_ns: u64, ran_ns: u64, clock: &FairClock) {
+        let (fair_ns, weight) = (clock.read_ns(), Weight::ONE);
+        self.own.ran(now_ns, ran_ns);
+        match &self.joint {
+            Some(joint) => joint.charge(fair_ns, ran_ns, weight, clock.load()),
+            None => self.own.charge(fair_ns, ran_ns, QUANTUM_NS, weight),
+        }
+    }
+}
