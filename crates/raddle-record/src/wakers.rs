@@ -144,12 +144,10 @@ impl Wakers {
     }
 
     /// Has `read` read the stacks of the samples of which the events have come: that of the waker,
-    /// and that of the thread that it woke; none for a sample that doesn't count.
-    pub fn read(&mut self, mut read: impl FnMut(&WakeSample) -> Option<[Option<StackNumber>; 2]>) {
+    /// and that of the thread that it woke.
+    pub fn read(&mut self, mut read: impl FnMut(&WakeSample) -> [Option<StackNumber>; 2]) {
         for joined in self.joined.drain(..) {
-            let Some([waker_stack, stack]) = read(&joined.sample) else {
-                continue;
-            };
+            let [waker_stack, stack] = read(&joined.sample);
             self.woken.push(Woken {
                 doing: joined.doing,
                 stack,
@@ -359,4 +357,134 @@ fn parts(counts: FxHashMap<Key, f64>) -> Shares {
         parts.push((Waker::Unknown, others / sum));
     }
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::Total;
+    use crate::profile::Thread;
+    use raddle_inspect::WaitKind;
+
+    const CONDITION: Activity = Activity::Waiting(WaitKind::CONDVAR);
+
+    fn doing(thread: Position, object: u64) -> Doing {
+        Doing {
+            thread,
+            activity: CONDITION,
+            object,
+        }
+    }
+
+    fn told(totals: &[(Doing, u64)]) -> Told {
+        let thread = |name: &str| Thread {
+            name: name.into(),
+            ..Thread::default()
+        };
+        let total = |&(doing, ns): &(Doing, u64)| {
+            let total = Total {
+                ns,
+                ..Total::default()
+            };
+            (doing, total)
+        };
+        Told {
+            threads: ["pool-1", "pool-2", "main"].map(thread).to_vec(),
+            totals: totals.iter().map(total).collect(),
+            wakers: FxHashMap::default(),
+            holds: FxHashMap::default(),
+            spans: Vec::new(),
+            dropped_spans: 0,
+        }
+    }
+
+    fn woken(doing: Doing, stack: Option<u32>, waker_stack: u32, stands_for: f64) -> Woken {
+        let number = |number| StackNumber { epoch: 0, number };
+        Woken {
+            doing,
+            stack: stack.map(number),
+            waker: 2,
+            waker_stack: Some(number(waker_stack)),
+            stands_for,
+        }
+    }
+
+    /// Divides a place's time of 999 ns; returns the parts by waker.
+    fn parts(told: &Told, wakings: &Wakings, doing: Doing, stack: u32) -> Vec<(Waker, u64)> {
+        let sample = Sample {
+            thread: doing.thread,
+            activity: doing.activity,
+            object: doing.object,
+            stack,
+            at_ns: 0,
+            weight_ns: 999,
+            count: 1,
+        };
+        let resolve = |stack: StackNumber| Some(stack.number);
+        let divided = divided(wakings, told, &[sample], &resolve);
+        let sum: u64 = divided.iter().map(|part| part.weight_ns).sum();
+        assert_eq!(sum, sample.weight_ns);
+        divided.iter().map(|it| (it.waker, it.weight_ns)).collect()
+    }
+
+    fn thread(stack: u32) -> Waker {
+        Waker::Thread {
+            thread: 2,
+            stack: Some(stack),
+        }
+    }
+
+    #[test]
+    fn a_place_is_divided_among_its_own_samples() {
+        let (wait, other) = (doing(0, 7), doing(0, 9));
+        let told = told(&[(wait, 999)]);
+        let wakings = Wakings {
+            woken: vec![
+                woken(wait, Some(1), 20, 1.0),
+                woken(wait, Some(1), 21, 2.0),
+                woken(wait, Some(2), 22, 9.0),
+                woken(other, Some(1), 23, 9.0),
+            ],
+            ..Wakings::default()
+        };
+        let found = parts(&told, &wakings, wait, 1);
+        assert_eq!(found, [(thread(20), 333), (thread(21), 666)]);
+        // Another stack at the same object has the parts of all of its samples.
+        let found = parts(&told, &wakings, wait, 3);
+        assert_eq!(found[2], (thread(22), 749));
+    }
+
+    #[test]
+    fn timers_and_the_kernel_have_their_exact_parts() {
+        let wait = doing(0, 7);
+        let told = told(&[(wait, 2000)]);
+        let ended = Ended {
+            timer_ns: 1000,
+            kernel_ns: 0,
+            end_ns: 0,
+            lasting_ns: 500,
+        };
+        let wakings = Wakings {
+            woken: vec![woken(wait, None, 20, 5.0)],
+            ended: FxHashMap::from_iter([(wait, ended)]),
+        };
+        let found = parts(&told, &wakings, wait, 1);
+        let expected = [(thread(20), 249), (Waker::Timer, 500), (Waker::None, 250)];
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_place_without_samples_borrows_or_is_not_known() {
+        let told = told(&[]);
+        let wakings = Wakings {
+            woken: vec![woken(doing(0, 7), Some(1), 20, 5.0)],
+            ..Wakings::default()
+        };
+        let all = [(thread(20), 999)];
+        assert_eq!(parts(&told, &wakings, doing(1, 7), 4), all);
+        assert_eq!(parts(&told, &wakings, doing(1, 8), 4), all);
+        let none = [(Waker::Unknown, 999)];
+        assert_eq!(parts(&told, &wakings, doing(2, 7), 4), none);
+        assert_eq!(parts(&told, &wakings, doing(77, 7), 4), none);
+    }
 }

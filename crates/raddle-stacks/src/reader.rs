@@ -60,12 +60,6 @@ impl<'a> StackReader<'a> {
         self.camera.numbers_of_wake(sample)
     }
 
-    /// Returns true if the process has a Python interpreter, of which the frames are in memory that
-    /// changes.
-    pub fn has_python(&self) -> bool {
-        self.camera.has_python()
-    }
-
     /// Returns all different stacks that were read, and all different managed frames.
     pub fn into_parts(self) -> (Vec<Stack>, Vec<ManagedFrame>) {
         self.camera.into_parts()

@@ -38,8 +38,6 @@ use crate::recording::{Recording, command};
 
 /// The runtime samples a wake-up for so many samples of a carrier.
 const WAKES_PART: u32 = 2;
-/// A waker's Python frames are read after the wake-up. Later, they are those of something else.
-const FRESH_NS: u64 = 2_000_000;
 /// The least time between two turns of the loop.
 const REST: Duration = Duration::from_millis(1);
 /// How often new carriers and the names of new threads are looked for.
@@ -381,12 +379,9 @@ impl Recorder {
         })?;
         attribute(history, pending, self.recording.told_ns());
         let epoch = self.epoch;
-        let now_ns = Moment::now().boot_ns;
         self.wakers.read(|sample| {
-            let age_ns = now_ns.saturating_sub(clock.boot_ns(sample.stamp));
-            let counts = age_ns < FRESH_NS || !reader.has_python();
-            let numbers = counts.then(|| reader.woken(sample))?;
-            Some(numbers.map(|number| Some(StackNumber { epoch, number: number? })))
+            let numbers = reader.woken(sample);
+            numbers.map(|number| number.map(|number| StackNumber { epoch, number }))
         });
         for (sample, (tid, thread)) in found {
             if self.on_cpu.len() < ON_CPU_MAX

@@ -143,7 +143,7 @@ mod tests {
     fn parts_are_those_of_the_time_waited() {
         let (parts, samples) = parts([1000, 2000, 3000], [2000; 3], 9_000_000);
         are_near(parts, [1.0 / 6.0, 2.0 / 6.0, 3.0 / 6.0]);
-        assert!((14_000..24_000).contains(&samples), "{samples} in 18,000");
+        assert!((9_000..24_000).contains(&samples), "{samples}, not 18,000");
     }
 
     #[test]

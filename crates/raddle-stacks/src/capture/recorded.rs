@@ -26,26 +26,33 @@ impl<'a> Camera<'a> {
 
     /// Returns the numbers of the stacks of a wake-up: that of the waker, and that of the thread
     /// that it woke.
+    ///
+    /// Python's frames are not on the stack, and both threads have gone on since. So the waker's
+    /// stack has none, and the other one, which is told from others by its Python frames, is left
+    /// out.
     pub(crate) fn numbers_of_wake(&mut self, sample: &WakeSample) -> [Option<u32>; 2] {
+        let python = self.python.take();
         let waker = self.number_of_sample(sample.waker, &sample.by);
-        let memory = sample.woken.stack.and(self.target.memory);
-        let mut pages = Pages::new(&memory);
-        let found = switched_off(self.target, &mut pages, sample.woken.context);
-        let woken = found.map(|(registers, _)| {
-            let (frames, end) = self.unwinder.frames(registers, &mut pages);
-            let managed = self.managed(&of(sample.thread), &frames);
-            Stack {
-                frames: frames.into(),
-                end,
-                managed: managed.into(),
-            }
-        });
-        let woken = woken.filter(|stack| !stack.frames.is_empty());
-        [waker, woken.map(|stack| self.number(stack))]
+        let woken = match python {
+            Some(_) => None,
+            None => self.number_of_woken(sample),
+        };
+        self.python = python;
+        [waker, woken]
     }
 
-    pub(crate) fn has_python(&self) -> bool {
-        self.python.is_some()
+    fn number_of_woken(&mut self, sample: &WakeSample) -> Option<u32> {
+        let memory = sample.woken.stack.and(self.target.memory);
+        let mut pages = Pages::new(&memory);
+        let (registers, _) = switched_off(self.target, &mut pages, sample.woken.context)?;
+        let (frames, end) = self.unwinder.frames(registers, &mut pages);
+        let managed = self.managed(&of(sample.thread), &frames);
+        let stack = Stack {
+            frames: frames.into(),
+            end,
+            managed: managed.into(),
+        };
+        (!stack.frames.is_empty()).then(|| self.number(stack))
     }
 
     /// Has what is limited for one reading begin anew.
