@@ -2,10 +2,10 @@
 //! are counted exactly, and samples of those by threads that run.
 //!
 //! 1. A sample has the stamp of its event, and stands for some time waited.
-//! 2. The sample is read before the event is told ([`Wakers::is_due`]), so the history still has the
-//!    wait that the wake-up ends: what the thread waited for, and since when.
-//! 3. At the end, the time of each place where threads waited is divided ([`divided`]): the parts that
-//!    were counted exactly are those of the same wait, and the rest is shared among the samples
+//! 2. The sample is read before the event is told ([`Wakers::is_due`]), so the history still has
+//!    the wait that the wake-up ends: what the thread waited for, and since when.
+//! 3. At the end, the time of each place where threads waited is divided ([`divided`]): the parts
+//!    that were counted exactly are those of the same wait, and the rest is shared among the samples
 //!    of the place in proportion to the time for which they stand. So the parts of a place have its
 //!    time as their sum.
 //!
@@ -111,17 +111,10 @@ impl Wakers {
         }
     }
 
-    fn join(
-        &mut self,
-        history: &History,
-        event: &Event,
-        at_ns: u64,
-        waker: u32,
-        clock: &Clock,
-    ) {
+    fn join(&mut self, history: &History, event: &Event, at_ns: u64, waker: u32, clock: &Clock) {
         while let Some(sample) = self.pending.pop_front_if(|it| it.stamp <= event.stamp) {
-            let is_same = (sample.stamp, sample.thread, sample.waker)
-                == (event.stamp, event.thread, waker);
+            let is_same =
+                (sample.stamp, sample.thread, sample.waker) == (event.stamp, event.thread, waker);
             let waiting = history.waiting(event.thread).filter(|_| is_same);
             let (Some((doing, since_ns)), Some(waker)) = (waiting, history.position(waker)) else {
                 self.unmatched += 1;
@@ -183,6 +176,8 @@ pub struct Wakings {
     pub ended: FxHashMap<Doing, Ended>,
 }
 
+/// The thread that waited, the kind of the wait, the object, the stack, and the waker.
+type Part = (Position, u32, u64, u32, Waker);
 /// A waker with its stack.
 type Key = (Position, Option<u32>);
 /// What ended waits, with the time for which it stands.
@@ -197,7 +192,7 @@ pub fn divided(
     resolve: &dyn Fn(StackNumber) -> Option<u32>,
 ) -> Vec<Waking> {
     let by = Places::of(wakings, told, resolve);
-    let mut parts: BTreeMap<(u32, u32, u64, u32, Waker), (Activity, u64)> = BTreeMap::new();
+    let mut parts: BTreeMap<Part, (Activity, u64)> = BTreeMap::new();
     for sample in samples {
         let Activity::Waiting(kind) = sample.activity else {
             continue;
@@ -213,9 +208,10 @@ pub fn divided(
         let mut left = sample.weight_ns;
         let last = shares.len() - 1;
         for (at, (waker, share)) in shares.into_iter().enumerate() {
-            let ns = match at == last {
-                true => left,
-                false => ((sample.weight_ns as f64 * share).round() as u64).min(left),
+            let ns = if at == last {
+                left
+            } else {
+                ((sample.weight_ns as f64 * share).round() as u64).min(left)
             };
             left -= ns;
             let key = (sample.thread, kind.0, sample.object, sample.stack, waker);
@@ -274,11 +270,7 @@ struct Places {
 }
 
 impl Places {
-    fn of(
-        wakings: &Wakings,
-        told: &Told,
-        resolve: &dyn Fn(StackNumber) -> Option<u32>,
-    ) -> Places {
+    fn of(wakings: &Wakings, told: &Told, resolve: &dyn Fn(StackNumber) -> Option<u32>) -> Places {
         let groups = groups(told);
         let mut by_stack = FxHashMap::default();
         let mut by_doing = FxHashMap::default();

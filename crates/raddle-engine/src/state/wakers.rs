@@ -2,10 +2,10 @@
 //! waits of which.
 //!
 //! 1. A tool asks for so many a second with its request for events ([`record`]).
-//! 2. A carrier that notes a wake-up as an event ([`woken`]) draws by the time that the woken thread
-//!    has waited whether it is a sample ([`raddle_sched::draw`]).
-//! 3. The carrier copies its own registers and stack, and the woken thread's stack, to a slot of its
-//!    ring. The woken thread is claimed and in no queue yet, so it stays where it is.
+//! 2. A carrier that notes a wake-up as an event ([`woken`]) draws whether it is a sample, by the
+//!    time that the woken thread has waited ([`raddle_sched::draw`]).
+//! 3. The carrier copies its own registers and stack, and the woken thread's stack, to a slot of
+//!    its ring. The woken thread is claimed and in no queue yet, so it stays where it is.
 //! 4. The tool reads the rings from outside ([`raddle_sched::sample_ring`]). The sample is written
 //!    before the event: a tool that finds the event finds the sample.
 //!
@@ -102,7 +102,9 @@ pub(crate) fn record(seconds: u32, wakes: u32) {
         return;
     }
     let until_ns = clock::now_ns().saturating_add(u64::from(seconds) * 1_000_000_000);
-    recorder.wakes_until_ns.fetch_max(until_ns, Ordering::Relaxed);
+    recorder
+        .wakes_until_ns
+        .fetch_max(until_ns, Ordering::Relaxed);
     let mut carriers = 0;
     PROCESS.all_carriers().for_each(|carrier| {
         open(carrier);

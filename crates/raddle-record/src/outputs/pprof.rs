@@ -8,7 +8,7 @@
 //! | a location | a function with those that are inlined in it |
 //! | a mapping | a module, or `[kernel]`, `[python]`, `[java]`, `[jit]` |
 //! | the first comment | `raddle profile version 1` |
-//! | fields from 7201 on | Raddle's own: the recording, threads, waits, wakers; others pass over them |
+//! | fields from 7201 on | Raddle's own: recording, threads, waits, wakers; others pass over |
 //!
 //! Samples with the same stack and labels are one. [`read`] reads such files, and
 //! those of other profilers.

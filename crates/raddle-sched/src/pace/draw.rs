@@ -157,7 +157,11 @@ mod tests {
         let draw = Draw::default();
         let (mut short, mut long) = (0.0, 0.0);
         for turn in 1..=10_000_000u64 {
-            let waited = if turn % 1_000_000 == 0 { 500_000_000 } else { 500 };
+            let waited = if turn % 1_000_000 == 0 {
+                500_000_000
+            } else {
+                500
+            };
             let stands_for = draw.woken(waited, turn * 500, PERIOD).unwrap_or(0);
             *(if waited == 500 { &mut short } else { &mut long }) += stands_for as f64;
         }

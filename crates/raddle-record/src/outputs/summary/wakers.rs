@@ -77,8 +77,8 @@ fn path(profile: &Profile, stack: u32) -> String {
     let first = all.iter().position(is_managed).unwrap_or(0);
     let innermost = all[first..].iter().take(DEPTH);
     let innermost: Vec<String> = innermost.map(|it| names::function(it)).collect();
-    match innermost.is_empty() {
-        true => names::UNKNOWN.into(),
-        false => innermost.join(" < "),
+    if innermost.is_empty() {
+        return names::UNKNOWN.into();
     }
+    innermost.join(" < ")
 }

@@ -137,7 +137,8 @@ impl<'a> Builder<'a> {
             [] => None,
             ids => Some(self.stack(ids, budget)?),
         };
-        self.wakings.push(wakings::read(&message, stack, waker_stack));
+        self.wakings
+            .push(wakings::read(&message, stack, waker_stack));
         Ok(())
     }
 
