@@ -35,8 +35,11 @@ fn record(carriers: u16, file: &Path, program: &[OsString], rest: &[&str]) -> Re
     Ok(output)
 }
 
-/// Reads folded stacks: the frames, and microseconds.
-fn read(file: &Path) -> Result<Vec<(Vec<String>, u64)>> {
+/// Stacks: the frames, and microseconds.
+type Stacks = Vec<(Vec<String>, u64)>;
+
+/// Reads folded stacks.
+fn read(file: &Path) -> Result<Stacks> {
     let text = std::fs::read_to_string(file)?;
     text.lines()
         .map(|line| {
@@ -68,7 +71,7 @@ fn compare(
     program: &[OsString],
     place: &[&str],
     points: f64,
-) -> Result<(String, Vec<(Vec<String>, u64)>)> {
+) -> Result<(String, Stacks)> {
     let output = record(carriers, file, program, &["4"])?;
     let stdout = String::from_utf8(output.stdout)?;
     let parts = stdout.lines().filter_map(|line| line.strip_prefix("part "));
@@ -80,7 +83,7 @@ fn compare(
     let said_sum: f64 = said.values().sum();
     let stacks = read(file)?;
     let found = |name: &&str| sum(&stacks, &[place, &["[woken by", *name]].concat()) as f64;
-    let whole: f64 = said.keys().map(|name| found(name)).sum();
+    let whole: f64 = said.keys().map(found).sum();
     for (name, said) in &said {
         let (found, said) = (found(name) / whole, said / said_sum);
         let is_near = (found - said).abs() * 100.0 < points;
