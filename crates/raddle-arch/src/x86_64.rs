@@ -27,8 +27,8 @@ pub use context::{SigContext, StackT, UContext};
 pub use entry::{CallFrame, ChildRegisters, CloneFrame, RED_ZONE};
 pub use kernel_thread::{KernelThread, raw_clone, raw_clone3, unmap_and_exit};
 pub use registers::{
-    carrier_address, fs_base, gs_base, is_under_valgrind, pause, prefetch, set_fs_base,
-    set_gs_base, thread_local_word, timestamp,
+    carrier_address, fs_base, gs_base, is_under_valgrind, own_registers, pause, prefetch,
+    set_fs_base, set_gs_base, thread_local_word, timestamp,
 };
 pub use switch::{
     Context, SwitchFrame, first_frame, prepare, set_control_words, switch, switch_keep_fs,

@@ -11,7 +11,9 @@ use std::thread::{JoinHandle, spawn};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use raddle_inspect::{Event, Layout, Request, RequestKind, ThreadFlags, ThreadRecord, ThreadState};
+use raddle_inspect::{
+    Event, Layout, Request, RequestKind, ThreadFlags, ThreadRecord, ThreadState, WAKES_SHIFT,
+};
 use raddle_record::clock::{Clock, Moment};
 use raddle_record::order::Order;
 use raddle_record::rings::{From, Lane, Rings};
@@ -194,7 +196,14 @@ impl Recording {
     /// Has the runtime sample carriers as well, so many times a second.
     pub(crate) fn sample(&self, frequency: u32) {
         if let Some(asker) = &self.asker {
-            asker.sample(frequency);
+            asker.sample(frequency.min((1 << WAKES_SHIFT) - 1));
+        }
+    }
+
+    /// Has the runtime sample wake-ups as well, so many times a second.
+    pub(crate) fn sample_wakes(&self, frequency: u32) {
+        if let Some(asker) = &self.asker {
+            asker.sample(frequency.clamp(1, u16::MAX.into()) << WAKES_SHIFT);
         }
     }
 
@@ -209,6 +218,11 @@ impl Recording {
 
     pub(crate) fn memory(&self) -> &dyn Memory {
         &self.memory
+    }
+
+    /// Returns what gives a stamp its time.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -296,7 +310,8 @@ struct Asker {
     ends: Arc<AtomicBool>,
     /// False once the process has not answered, or is another program now.
     is_answered: Arc<AtomicBool>,
-    /// How often in a second the runtime is to sample carriers; 0 for not.
+    /// How often in a second the runtime is to sample carriers, and wake-ups ([`WAKES_SHIFT`]); 0
+    /// for not.
     samples: Arc<AtomicU32>,
     thread: Option<JoinHandle<()>>,
 }
@@ -328,7 +343,7 @@ impl Asker {
     }
 
     fn sample(&self, frequency: u32) {
-        self.samples.store(frequency, Ordering::Relaxed);
+        self.samples.fetch_or(frequency, Ordering::Relaxed);
         if let Some(thread) = &self.thread {
             thread.thread().unpark();
         }

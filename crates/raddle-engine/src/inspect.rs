@@ -38,7 +38,7 @@ pub use raddle_inspect::CodePlaces;
 use raddle_inspect::{
     BlockingRecords, BlockingSites, CarrierRecord, Header, Histogram, Layout, NO_CARRIER,
     PROOF_BYTES, PROOF_NAME, PROOF_WANTED, PolicyKind, REQUEST_MAGIC, Request, RequestKind,
-    SocketName, ThreadRecord, Totals, Wire,
+    SocketName, ThreadRecord, Totals, WAKES_SHIFT, Wire,
 };
 use raddle_sched::policies::Kind;
 use raddle_sched::quota::MAX_PERCENT;
@@ -399,7 +399,9 @@ fn obey(bytes: &[u8]) -> Request {
         RequestKind::LAYOUT if request.reserved != 0 => accounting::count_for(request.reserved),
         RequestKind::RECORD => {
             let capacity = (request.value >> 32) as u32;
-            events::record(request.value as u32, capacity, request.reserved);
+            let wakes = request.reserved >> WAKES_SHIFT;
+            let samples = request.reserved & ((1 << WAKES_SHIFT) - 1);
+            events::record(request.value as u32, capacity, [samples, wakes]);
         }
         _ => {}
     }

@@ -20,3 +20,4 @@ pub mod signals;
 pub mod stacks;
 pub mod thread;
 pub(crate) mod turn;
+pub(crate) mod wakers;

@@ -35,6 +35,7 @@ use crate::scheduling::ums;
 use crate::state::carrier::{Carrier, CarrierState, PREEMPT};
 pub use crate::state::parts::sysmon::Sysmon;
 use crate::state::process::PROCESS;
+use crate::state::wakers::Cause;
 use crate::state::{accounting, clock, events};
 use crate::sysmon::quotas::Quotas;
 use crate::sysmon::reminders::Reminders;
@@ -476,7 +477,7 @@ impl Watch {
                 round.acted |= carrier.engine().wake_one();
             }
         }
-        PROCESS.inject_all(relieved);
+        PROCESS.inject_all(relieved, Cause::Kernel);
         round
     }
 

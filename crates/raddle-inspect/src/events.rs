@@ -15,7 +15,7 @@ pub const ARG_BITS: u32 = 48;
 /// | kind | `thread` | `other` | `wait`, `arg` |
 /// |---|---|---|---|
 /// | [`EventKind::SWITCH`] | stops running | runs from now on | what `thread` waits for |
-/// | [`EventKind::WAKE`] | was woken | ran here meanwhile | what `thread` waited for |
+/// | [`EventKind::WAKE`] | was woken | woke it, see [`Event::by`] | what `thread` waited for |
 /// | [`EventKind::CREATE`] | is new | created it | |
 /// | [`EventKind::END`] | ends | | |
 /// | [`EventKind::PREEMPT`] | has to make room | | |
@@ -45,9 +45,42 @@ pub struct Event {
     pub arg: u64,
 }
 
+/// What wakes a thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum By {
+    /// A green thread, by its id.
+    Thread(u32),
+    /// The time for which the thread wanted to wait at most is over.
+    Timer,
+    /// Another thread has ended.
+    End,
+    /// The kernel: a descriptor is ready, a transfer is done. Also a kernel thread of the runtime.
+    Kernel,
+}
+
 impl Event {
     /// Bytes of a text at most.
     pub const TEXT_MAX: usize = 255;
+    /// [`Event::other`] of a wake-up by a timer.
+    pub const TIMER: u32 = u32::MAX;
+    /// [`Event::other`] of a wake-up by the end of a thread.
+    pub const END: u32 = u32::MAX - 1;
+
+    /// Returns what has made a wake-up.
+    ///
+    /// # Examples
+    /// ```
+    /// use raddle_inspect::{Event, By};
+    /// assert_eq!(Event::by(Event::TIMER), By::Timer);
+    /// ```
+    pub const fn by(other: u32) -> By {
+        match other {
+            0 => By::Kernel,
+            Event::TIMER => By::Timer,
+            Event::END => By::End,
+            tid => By::Thread(tid),
+        }
+    }
 
     /// Returns the event as it stands in a ring.
     #[inline]

@@ -12,10 +12,10 @@
 use crate::records::Wire;
 
 /// The first eight bytes of a [`Layout`].
-pub const LAYOUT_MAGIC: [u8; 8] = *b"RADDLE\0\x06";
+pub const LAYOUT_MAGIC: [u8; 8] = *b"RADDLE\0\x07";
 
 /// The version of the layout. A reader knows one version only: fields change with the runtime.
-pub const LAYOUT_VERSION: u32 = 6;
+pub const LAYOUT_VERSION: u32 = 7;
 
 /// Places in the process's memory: addresses, except where a field says otherwise.
 #[repr(C)]
@@ -75,6 +75,9 @@ pub struct Layout {
     /// number of slots. A copy of sample `n` is good if the number read after it is at most `n` and
     /// the number of slots less one. A slot begins with a [`SampleHeader`](crate::SampleHeader).
     pub carrier_samples: u64,
+    /// The offset of a carrier's ring of wake-ups, likewise. A slot begins with a
+    /// [`WakeHeader`](crate::WakeHeader).
+    pub carrier_wakes: u64,
     /// Places in the runtime's code.
     pub code: CodePlaces,
     /// Offsets in a slot.
@@ -252,7 +255,7 @@ const _LAYOUT: () = {
     assert!(size_of::<ThreadOffsets>() == 23 * 4);
     assert!(size_of::<CarrierOffsets>() == 19 * 4);
     assert!(size_of::<EngineOffsets>() == 8 * 4);
-    assert!(size_of::<Layout>() == 8 + 2 * 4 + 21 * 8 + 5 * 8 + (23 + 19 + 8) * 4);
+    assert!(size_of::<Layout>() == 8 + 2 * 4 + 22 * 8 + 5 * 8 + (23 + 19 + 8) * 4);
 };
 
 #[cfg(test)]
@@ -286,6 +289,7 @@ mod tests {
             group_lights: 16,
             blocked: 18,
             carrier_samples: 19,
+            carrier_wakes: 20,
             carrier: CarrierOffsets::default(),
             engine: EngineOffsets::default(),
             code: CodePlaces::default(),

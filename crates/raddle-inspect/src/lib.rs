@@ -64,7 +64,7 @@ pub use codes::{
     CarrierState, EventKind, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind,
 };
 pub use crash_file::{CRASH_MAGIC, CrashHeader, CrashName, CrashPart};
-pub use events::{ARG_BITS, EVENT_WORDS, Event};
+pub use events::{ARG_BITS, By, EVENT_WORDS, Event};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
 pub use layout::{
     CarrierOffsets, CodePlaces, EngineOffsets, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets,
@@ -75,7 +75,7 @@ pub use records::{
     CarrierRecord, Delay, Header, MAGIC, NAME_BYTES, NO_CARRIER, PROOF_BYTES, PROOF_NAME,
     PROOF_WANTED, REQUEST_MAGIC, Request, ThreadRecord, VERSION, Wire,
 };
-pub use samples::{SAMPLE_STACK_BYTES, SAMPLES_MAX, SampleHeader};
+pub use samples::{SAMPLE_STACK_BYTES, SAMPLES_MAX, SampleHeader, WAKES_SHIFT, WakeHeader};
 pub use snapshot::{ParseError, Snapshot};
 pub use socket_name::SocketName;
 pub use totals::{ENGINES_MAX, EngineRecord, TOTALS_VERSION, Totals, WAIT_KINDS};

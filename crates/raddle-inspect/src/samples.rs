@@ -3,6 +3,10 @@
 //! [`Layout::carrier_samples`](crate::Layout).
 //!
 //! A slot is a [`SampleHeader`] with [`SAMPLE_STACK_BYTES`] behind it.
+//!
+//! Of some wake-ups the runtime keeps the stacks of both threads, in a further ring of each
+//! carrier's ([`Layout::carrier_wakes`](crate::Layout)). A slot is a [`WakeHeader`] with the inner
+//! part of the waker's stack and that of the woken thread behind it, [`SAMPLE_STACK_BYTES`] each.
 
 use crate::records::Wire;
 
@@ -43,3 +47,42 @@ impl SampleHeader {
 unsafe impl Wire for SampleHeader {}
 
 const _SIZE: () = assert!(size_of::<SampleHeader>() == 128);
+
+/// The bit of [`Request::reserved`](crate::Request) from which on it has the number of wake-ups in
+/// a second of which the tool wants the stacks. The bits below have the number of samples.
+pub const WAKES_SHIFT: u32 = 16;
+
+/// A wake-up by a green thread, at the start of a slot.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WakeHeader {
+    /// As [`SampleHeader::number`].
+    pub number: u64,
+    /// The stamp of the event of the wake-up.
+    pub stamp: u64,
+    /// The thread that was woken.
+    pub thread: u32,
+    /// The thread that woke it.
+    pub waker: u32,
+    /// How long the thread has waited, in ticks of the time-stamp counter.
+    pub waited: u64,
+    /// The time waited for which this wake-up stands, in ticks.
+    pub stands_for: u64,
+    /// The waker's rbx, rbp, rsp, rip, r12 to r15.
+    pub registers: [u64; 8],
+    /// The address of the woken thread's switch frame, with which the copy of its stack begins.
+    pub context: u64,
+    /// Bytes that were copied of the waker's stack, and of the woken thread's.
+    pub waker_bytes: u32,
+    pub woken_bytes: u32,
+}
+
+impl WakeHeader {
+    /// Bytes of a slot.
+    pub const SLOT_BYTES: usize = size_of::<WakeHeader>() + 2 * SAMPLE_STACK_BYTES;
+}
+
+// SAFETY: integers and arrays of them; `_WAKE_SIZE` checks that no byte is padding.
+unsafe impl Wire for WakeHeader {}
+
+const _WAKE_SIZE: () = assert!(size_of::<WakeHeader>() == 120);

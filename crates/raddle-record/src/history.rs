@@ -21,6 +21,7 @@ mod objects;
 #[cfg(test)]
 mod tests;
 mod unread;
+mod waits;
 
 use std::collections::VecDeque;
 

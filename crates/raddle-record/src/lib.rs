@@ -11,6 +11,7 @@
 //! | [`bound`] | what bound threads do in the kernel |
 //! | [`text`] | texts of the program's, as a terminal may have them |
 //! | [`weights`] | the profile that a history and the stacks of its spans come to |
+//! | [`wakers`] | what ended the waits, and from which code |
 //! | [`outputs`] | files and texts that are made of a profile |
 //! | [`conditions`] | what a trace may wait for |
 //! | [`perfetto`] | a trace for Perfetto |
@@ -30,4 +31,5 @@ pub mod perfetto;
 pub mod profile;
 pub mod rings;
 pub mod text;
+pub mod wakers;
 pub mod weights;

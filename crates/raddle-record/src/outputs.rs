@@ -12,6 +12,7 @@
 //! | [`speedscope`] | a file for speedscope |
 //! | [`summary`] | a text for a terminal |
 //! | [`totals`] | the time of each function |
+//! | [`wakers`] | waits by what ended them |
 //!
 //! Names come from the program: no output lets them end a field, a line or a tag. A profile's
 //! positions may be out of range; such a function, stack or thread is left out or shown as unknown.
@@ -26,6 +27,7 @@ pub mod pprof;
 pub mod speedscope;
 pub mod summary;
 pub mod totals;
+pub mod wakers;
 
 mod columns;
 mod names;

@@ -8,6 +8,7 @@
 //! | [`Activity`] | what the thread did with this time |
 //! | [`Thread`] | a thread, and its exact times |
 //! | [`Wait`] | an object that threads waited for, and for how long |
+//! | [`Waking`] | the part of a wait's time that one waker ended |
 //! | [`Lock`] | a lock that threads waited for, with those that held it |
 //!
 //! Times of threads and waits are exact: the process has recorded each switch. Samples say where in
@@ -188,6 +189,36 @@ pub struct Holder {
     pub waited_ns: u64,
 }
 
+/// What ends a wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Waker {
+    /// A thread, by its position, at a place in the code if that was read.
+    Thread { thread: u32, stack: Option<u32> },
+    /// The time for which the thread wanted to wait at most is over.
+    Timer,
+    /// The kernel: a descriptor is ready, a transfer is done.
+    Kernel,
+    /// Another thread has ended.
+    End,
+    /// The wait went on when the recording ended.
+    None,
+    /// It is not known.
+    Unknown,
+}
+
+/// A part of the time that a thread waited at a place, with what ended these waits.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Waking {
+    /// As in [`Sample`].
+    pub thread: u32,
+    pub activity: Activity,
+    pub object: u64,
+    /// The stack of the thread that waited.
+    pub stack: u32,
+    pub waker: Waker,
+    pub weight_ns: u64,
+}
+
 /// What was recorded.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Profile {
@@ -205,6 +236,9 @@ pub struct Profile {
     pub threads: Vec<Thread>,
     /// In the order of `at_ns`.
     pub samples: Vec<Sample>,
+    /// The same waits as in the samples, with the same sum, by what ended them; empty if that was
+    /// not recorded.
+    pub wakings: Vec<Waking>,
     /// The longest time first.
     pub waits: Vec<Wait>,
     /// The longest time waited first.

@@ -37,6 +37,7 @@
 //! | [`pace`] | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, or wake |
 //! | | [`rhythm`] | `Rhythm` | whether a timer may end a carrier's turns |
 //! | | [`block_event`] | `Budget` | how often the kernel may say that a carrier waits in it |
+//! | | [`draw`] | `Draw` | which wake-ups are samples for a tool |
 //! | [`count`] | [`carriers`](count::carriers) | `CarrierCount` | how many carriers are active |
 //! | | [`contention`] | `Contention` | how many carriers beside the CPUs, while others want them |
 //! | | [`quota`] | `Bucket` | whether an engine has used up its part of the CPUs |
@@ -59,7 +60,7 @@ pub mod wake;
 pub use count::{contention, quota};
 pub use kernel_threads::{arrivals, call_gate, orders, signal_gate};
 pub use order::{policies, share};
-pub use pace::{block_event, policy, rhythm};
+pub use pace::{block_event, draw, policy, rhythm};
 pub use queue::{injector, run_queue};
 pub use sync::{chunks, counted_lock, event_ring, sample_ring, spin, version};
 pub use wait::{absence, completion_list, requests, timers};

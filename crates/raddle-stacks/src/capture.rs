@@ -399,32 +399,7 @@ impl<'a> Camera<'a> {
     /// has a picture of the frame: control words, the address where the thread continues, rbp, rbx.
     /// Two instructions of one byte each pop the last two. r12 to r15 are where the tables say.
     pub(crate) fn switched_off(&mut self, context: u64) -> Option<(Registers, bool)> {
-        const POPS: u64 = 2;
-        let mut word = |number: u64| self.pages.word(context.checked_add(number * 8)?);
-        let mut registers: Registers = Default::default();
-        let at = word(1)?;
-        if at == self.target.layout.code.child_start {
-            /// Where `raddle_arch::ChildRegisters` has rbx, rbp, r12 to r15, and the stub.
-            const SAVED: [(usize, u64); 7] = [
-                (RBX, 6),
-                (RBP, 7),
-                (12, 8),
-                (13, 9),
-                (14, 10),
-                (15, 11),
-                (RIP, 12),
-            ];
-            for (register, number) in SAVED {
-                registers[register] = Some(word(2 + number)?);
-            }
-            registers[RSP] = context.checked_add((2 + 13) * 8);
-            return Some((registers, true));
-        }
-        registers[RBP] = Some(word(2)?);
-        registers[RBX] = Some(word(3)?);
-        registers[RSP] = context.checked_add(4 * 8);
-        registers[RIP] = at.checked_add(POPS);
-        Some((registers, false))
+        switched_off(self.target, &mut self.pages, context)
     }
 
     fn on_carrier(&mut self, slot: &Slot) -> (Kind, Option<Stack>) {
@@ -555,6 +530,40 @@ impl<'a> Camera<'a> {
             code.contains(&returns).then_some(frame)
         })
     }
+}
+
+/// See [`Camera::switched_off`]; the frame is read through `pages`.
+fn switched_off(
+    target: &Target<'_>,
+    pages: &mut Pages<'_>,
+    context: u64,
+) -> Option<(Registers, bool)> {
+    const POPS: u64 = 2;
+    let mut word = |number: u64| pages.word(context.checked_add(number * 8)?);
+    let mut registers: Registers = Default::default();
+    let at = word(1)?;
+    if at == target.layout.code.child_start {
+        /// Where `raddle_arch::ChildRegisters` has rbx, rbp, r12 to r15, and the stub.
+        const SAVED: [(usize, u64); 7] = [
+            (RBX, 6),
+            (RBP, 7),
+            (12, 8),
+            (13, 9),
+            (14, 10),
+            (15, 11),
+            (RIP, 12),
+        ];
+        for (register, number) in SAVED {
+            registers[register] = Some(word(2 + number)?);
+        }
+        registers[RSP] = context.checked_add((2 + 13) * 8);
+        return Some((registers, true));
+    }
+    registers[RBP] = Some(word(2)?);
+    registers[RBX] = Some(word(3)?);
+    registers[RSP] = context.checked_add(4 * 8);
+    registers[RIP] = at.checked_add(POPS);
+    Some((registers, false))
 }
 
 fn without_stack(record: ThreadRecord, kind: Kind) -> Captured {

@@ -11,6 +11,9 @@
 //! | `perf_event` | samples of a kernel thread that executes |
 //! | `sampler` | one such sample, for a dump |
 //! | `series` | the samples of all carriers, for a recording |
+//! | `own_series` | likewise, taken by the runtime |
+//! | `wake_series` | wake-ups, taken by the runtime |
+//! | `sample_rings` | the rings of both |
 //! | `reader` | the stacks of single threads, for a recording |
 //! | [`corefile`] | core files: written, read, completed |
 //! | `registers` | the registers of all threads, for debuggers |
@@ -56,6 +59,7 @@ mod python;
 mod reader;
 mod registers;
 mod rules;
+mod sample_rings;
 mod sampler;
 mod series;
 mod slots;
@@ -64,6 +68,7 @@ mod symbols;
 mod table;
 mod tables;
 mod unwind;
+mod wake_series;
 
 pub use bound::{BoundThread, KernelTimes, kernel_waits, threads_and_bound};
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture, capture_with};
@@ -84,3 +89,4 @@ pub use symbols::{Named, Symbols};
 pub use table::{ThreadSlot, Threads};
 pub use tables::{Tables, TablesError};
 pub use unwind::{End, FRAMES_MAX, Frame};
+pub use wake_series::{WakeSample, WakeSeries};

@@ -1,8 +1,7 @@
 //! Samples of carriers that the runtime takes itself, where the kernel permits no perf events. The
 //! process writes them to a ring of each carrier's, which is read here.
 //!
-//! A sample is good if the number of samples written, read after the copy, leaves its slot alone,
-//! and if the slot has its number.
+//! `sample_rings` says when a sample is good.
 
 use std::collections::HashMap;
 
@@ -14,12 +13,9 @@ use crate::kernel::KernelThreads;
 use crate::memory::Memory;
 use crate::perf_event::{CopiedStack, Sample};
 use crate::rules::{RBP, RBX, RIP, RSP, Registers};
+use crate::sample_rings::{self, each_carrier, words};
 use crate::series::RunningSample;
 
-/// The most carriers that are read.
-const CARRIERS_MAX: u32 = 1 << 12;
-/// The most slots of a ring.
-const SLOTS_MAX: u64 = 1 << 10;
 /// The registers of a sample, in its order.
 const SAMPLE_REGISTERS: [usize; 8] = [RBX, RBP, RSP, RIP, 12, 13, 14, 15];
 
@@ -85,10 +81,7 @@ impl OwnSeries {
             if known(header.kernel_tid) {
                 continue;
             }
-            let mut registers: Registers = Default::default();
-            for (value, register) in header.registers.into_iter().zip(SAMPLE_REGISTERS) {
-                registers[register] = Some(value);
-            }
+            let registers = registers(header.registers);
             let boot_ns = boot_ns(header.stamp);
             each(RunningSample {
                 carrier,
@@ -112,50 +105,23 @@ impl OwnSeries {
     }
 }
 
-/// Calls `each` with the addresses and the ids of carriers, those of bound threads included.
-fn each_carrier(target: &Target<'_>, bound: &[BoundThread], mut each: impl FnMut(u64, u32)) {
-    let (memory, layout) = (target.memory, target.layout);
-    let count = memory.half(layout.carrier_count).unwrap_or(0);
-    for index in 0..count.min(CARRIERS_MAX) {
-        let at = layout.carriers.wrapping_add(u64::from(index) * 8);
-        if let Some(carrier) = memory.word(at).filter(|&carrier| carrier != 0) {
-            let id = memory.half(carrier.wrapping_add(layout.carrier_id));
-            each(carrier, id.unwrap_or(index));
-        }
+/// Returns the registers of a sample by their DWARF numbers.
+pub(crate) fn registers(values: [u64; 8]) -> Registers {
+    let mut registers: Registers = Default::default();
+    for (value, register) in values.into_iter().zip(SAMPLE_REGISTERS) {
+        registers[register] = Some(value);
     }
-    bound.iter().for_each(|it| each(it.carrier, it.id));
+    registers
 }
 
 fn ring(target: &Target<'_>, carrier: u64) -> u64 {
     carrier.wrapping_add(target.layout.carrier_samples)
 }
 
-/// Takes the good samples of a ring from `next` on, and counts those that were overwritten.
+/// See [`sample_rings::take`](crate::sample_rings::take).
 fn take(memory: &dyn Memory, ring: u64, next: &mut u64) -> (Vec<(SampleHeader, Vec<u8>)>, u64) {
-    let (mut good, mut lost) = (Vec::new(), 0);
-    let Some([slots, mask, written]) = words(memory, ring) else {
-        return (good, lost);
-    };
-    let capacity = mask.wrapping_add(1);
-    if slots == 0 || !capacity.is_power_of_two() || capacity > SLOTS_MAX {
-        return (good, lost);
-    }
-    if *next > written {
-        *next = written; // another ring than before, or nonsense
-    }
-    let oldest = written.saturating_sub(mask);
-    lost += oldest.saturating_sub(*next);
-    for at in (*next).max(oldest)..written {
-        let slot = slots.wrapping_add((at & mask) * SampleHeader::SLOT_BYTES as u64);
-        let sample = read(memory, slot).filter(|(header, _)| header.number == at + 1);
-        let after = words(memory, ring).map_or(u64::MAX, |[.., after]| after);
-        match sample.filter(|_| after <= at.saturating_add(mask)) {
-            Some(sample) => good.push(sample),
-            None => lost += 1,
-        }
-    }
-    *next = written;
-    (good, lost)
+    let number = |(header, _): &(SampleHeader, Vec<u8>)| header.number;
+    sample_rings::take(memory, ring, next, SampleHeader::SLOT_BYTES, read, number)
 }
 
 fn read(memory: &dyn Memory, slot: u64) -> Option<(SampleHeader, Vec<u8>)> {
@@ -166,16 +132,6 @@ fn read(memory: &dyn Memory, slot: u64) -> Option<(SampleHeader, Vec<u8>)> {
     let mut stack = vec![0; (length <= SAMPLE_STACK_BYTES).then_some(length)?];
     memory.read_all(slot.wrapping_add(bytes.len() as u64), &mut stack)?;
     Some((header, stack))
-}
-
-fn words(memory: &dyn Memory, at: u64) -> Option<[u64; 3]> {
-    let mut bytes = [0; 24];
-    memory.read_all(at, &mut bytes)?;
-    let word = |n: usize| {
-        let word = bytes[n * 8..].first_chunk().copied();
-        u64::from_le_bytes(word.unwrap_or_default())
-    };
-    Some(std::array::from_fn(word))
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use crate::locks::holder;
 use crate::managed::ManagedFrame;
 use crate::series::RunningSample;
 use crate::table::Slot;
+use crate::wake_series::WakeSample;
 
 /// After how long a thread that is not known is looked for in the whole table again.
 const WALK: Duration = Duration::from_millis(100);
@@ -84,6 +85,13 @@ impl<'a> StackReader<'a> {
     /// read from memory that changes.
     pub fn must_be_prompt(&self) -> bool {
         self.camera.reads_what_changes()
+    }
+
+    /// Returns the numbers of the stacks of a wake-up: that of the waker, and that of the thread
+    /// that it woke.
+    pub fn woken(&mut self, sample: &WakeSample) -> [Option<u32>; 2] {
+        self.renew();
+        self.camera.numbers_of_wake(sample)
     }
 
     /// Returns all different stacks that were read, and all different managed frames.

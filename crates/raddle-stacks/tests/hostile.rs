@@ -84,6 +84,7 @@ fn layout(code: CodePlaces) -> Layout {
         group_lights: 0,
         blocked: 0,
         carrier_samples: 0,
+        carrier_wakes: 0,
         carrier: CarrierOffsets::default(),
         engine: EngineOffsets::default(),
         code,

@@ -87,6 +87,31 @@ pub unsafe fn thread_local_word(offset: isize) -> usize {
     word
 }
 
+/// Returns rbx, rbp, rsp, rip and r12 to r15 as they are in the calling function, for an unwinder
+/// that reads the stack from there upwards.
+#[inline(always)]
+pub fn own_registers() -> [u64; 8] {
+    let mut registers = [0u64; 8];
+    // SAFETY: writes the eight words.
+    unsafe {
+        asm!(
+            "mov [{to}], rbx",
+            "mov [{to} + 8], rbp",
+            "mov [{to} + 16], rsp",
+            "lea {at}, [rip]",
+            "mov [{to} + 24], {at}",
+            "mov [{to} + 32], r12",
+            "mov [{to} + 40], r13",
+            "mov [{to} + 48], r14",
+            "mov [{to} + 56], r15",
+            to = in(reg) registers.as_mut_ptr(),
+            at = out(reg) _,
+            options(nostack, preserves_flags)
+        );
+    }
+    registers
+}
+
 /// Asks valgrind (`valgrind.h`, RUNNING_ON_VALGRIND) by rotations that change nothing on a CPU, and
 /// that valgrind recognises.
 ///

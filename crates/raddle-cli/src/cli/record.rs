@@ -20,7 +20,8 @@ Examples:
   raddle record -o profile.pb.gz -- java -jar app.jar
 
 The name of a file says its format: .html (one page with a viewer), .pb.gz (pprof), .json (Firefox
-Profiler), .speedscope.json (speedscope), .folded (folded stacks, in microseconds).
+Profiler), .speedscope.json (speedscope), .folded (folded stacks, in microseconds), .wakers.folded
+(waits with the stacks that ended them).
 
 Needs no privileges. Where the kernel permits no perf events, the runtime samples what threads
 execute by itself, at most 1000 times a second, and a sentence says so.

@@ -20,13 +20,13 @@ import struct
 import gdb
 from gdb.unwinder import Unwinder, register_unwinder
 
-VERSION = 6
-MAGIC = b"RADDLE\0\6"
+VERSION = 7
+MAGIC = b"RADDLE\0\7"
 WORDS = (
     "chunks chunk_count slots_per_chunk slot_bytes used main carrier_id carrier_kernel_tid "
     "ready_flags save_area_bytes started carriers carrier_count thread_fs "
     "common_events lost_events event_moments host_group group_lights blocked carrier_samples "
-    "text_start text_end child_start pass_end actions"
+    "carrier_wakes text_start text_end child_start pass_end actions"
 ).split()
 OFFSETS = (
     "tid life on_cpu claim wait_kind wait_arg wait_lock since_ns deadline_ns ready_ns context "

@@ -4,7 +4,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use raddle_record::outputs::{firefox, folded, html, pprof, speedscope};
+use raddle_record::outputs::{firefox, folded, html, pprof, speedscope, wakers};
 use raddle_record::profile::Profile;
 
 use crate::failure::Failure;
@@ -13,11 +13,12 @@ use crate::output::Output;
 type Writer = fn(&Profile, &mut dyn Write) -> io::Result<()>;
 
 /// The ends of names, and what writes such files; the first end that fits counts.
-const FORMATS: [(&str, Writer); 5] = [
+const FORMATS: [(&str, Writer); 6] = [
     (".html", html::write),
     (".pb.gz", pprof::write),
     (".speedscope.json", speedscope::write),
     (".json", firefox::write),
+    (".wakers.folded", wakers::write),
     (".folded", folded::write),
 ];
 

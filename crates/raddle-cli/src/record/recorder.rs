@@ -23,11 +23,12 @@ use raddle_inspect::{ThreadState, WaitKind};
 use raddle_record::clock::Moment;
 use raddle_record::history::{History, Position, StackNumber, Unread};
 use raddle_record::profile::{Activity, Interner};
+use raddle_record::wakers::Wakers;
 use raddle_record::weights::OnCpu;
 use raddle_stacks::locks::{ObjectKind, Variables, waited_for};
 use raddle_stacks::{
     Captured, Kind, ManagedFrame, Modules, OwnSeries, ProcessMemory, RunningSample, Series, Stack,
-    StackReader, Symbols, Target,
+    StackReader, Symbols, Target, WakeSeries,
 };
 
 use super::bound::Bound;
@@ -37,6 +38,8 @@ use super::names;
 use crate::failure::Failure;
 use crate::recording::{Recording, command};
 
+/// The runtime samples a wake-up for so many samples of a carrier.
+const WAKES_PART: u32 = 2;
 /// The least time between two turns of the loop.
 const REST: Duration = Duration::from_millis(1);
 /// The most time between two turns.
@@ -72,6 +75,9 @@ pub(super) struct Recorder {
     /// Carriers are sampled while they execute.
     is_sampled: bool,
     frequency: u32,
+    /// The runtime's samples of wake-ups, from the first epoch on.
+    pub wake_series: Option<WakeSeries>,
+    pub wakers: Wakers,
     pub history: History,
     pub on_cpu: Vec<OnCpu>,
     /// Threads that held what others waited for when these were looked at.
@@ -162,6 +168,8 @@ impl Recorder {
             own_series: None,
             is_sampled,
             frequency,
+            wake_series: None,
+            wakers: Wakers::default(),
             history,
             on_cpu: Vec::new(),
             holders: Vec::new(),
@@ -321,6 +329,10 @@ impl Recorder {
         }
         let bound = self.recording.bound();
         self.series.follow(target, bound);
+        if self.wake_series.is_none() {
+            self.wake_series = Some(WakeSeries::begin(target));
+            self.recording.sample_wakes(self.frequency / WAKES_PART);
+        }
         if self.own_series.is_none() && self.series.refusal().is_some() {
             self.own_series = Some(OwnSeries::begin(target, bound));
             self.recording.sample(self.frequency);
@@ -399,12 +411,23 @@ impl Recorder {
                 }
             }
         };
+        let (wakers, clock) = (&mut self.wakers, self.recording.clock());
+        let mut series = self.wake_series.as_mut();
         let goes_on = self.recording.poll(all, |timed, _| {
             attribute(history, pending, timed.boot_ns);
+            if let Some(series) = series.as_mut().filter(|_| wakers.is_due(&timed.event)) {
+                let stamp = Moment::now().stamp;
+                wakers.add(series.take(target), stamp);
+            }
+            wakers.event(history, &timed.event, timed.boot_ns, &clock);
             history.event(timed.lane, &timed.event, timed.boot_ns);
         })?;
         attribute(history, pending, self.recording.told_ns());
         let epoch = self.epoch;
+        self.wakers.read(|sample| {
+            let numbers = reader.woken(sample);
+            numbers.map(|number| number.map(|number| StackNumber { epoch, number }))
+        });
         for (sample, (tid, thread)) in found {
             if self.on_cpu.len() < ON_CPU_MAX
                 && let Some(number) = reader.sampled(tid, &sample)

@@ -8,6 +8,7 @@ use raddle_inspect::{SAMPLES_MAX, WaitKind};
 use raddle_record::clock::Moment;
 use raddle_record::history::{StackNumber, Told};
 use raddle_record::profile::{Activity, Profile, Wait};
+use raddle_record::wakers::divided;
 use raddle_record::weights::{Made, samples};
 
 use raddle_stacks::locks::ObjectKind;
@@ -26,6 +27,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     let end = recorder.end;
     let lost_events = recorder.lost_events;
     let duration_ns = end.boot_ns.saturating_sub(recorder.begin.boot_ns);
+    let wakings = recorder.wakers.finish(&recorder.history, end.boot_ns);
     let mut told = recorder.history.finish(end.boot_ns);
     recorder.bound.finish(&mut told);
     // The runtime has a limit.
@@ -43,6 +45,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     let kinds = kinds(&told, &epochs);
     let mut interner = recorder.interner;
     let samples = samples(&told, &recorder.on_cpu, &made, &resolve, &mut interner);
+    let wakings = divided(&wakings, &told, &samples, &resolve);
     let own_lost = recorder.own_series.as_ref().map_or(0, |own| own.lost());
     let mut remarks = recorder.remarks;
     if let Some(refusal) = recorder.series.refusal() {
@@ -69,6 +72,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
         stacks: interner.stacks,
         threads: told.threads,
         samples,
+        wakings,
         lost_events,
         lost_samples: recorder.series.lost() + own_lost,
         remarks,

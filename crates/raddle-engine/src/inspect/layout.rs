@@ -6,6 +6,7 @@ use crate::state::delays::READY_FLAGS;
 use crate::state::engine::Engine;
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
+use crate::state::wakers::Wakes;
 use core::cell::UnsafeCell;
 use core::mem::offset_of;
 use raddle_inspect::{CodePlaces, LAYOUT_MAGIC, LAYOUT_VERSION, Layout, ThreadOffsets};
@@ -41,6 +42,7 @@ pub(crate) fn layout() -> Layout {
         group_lights: offset_of!(GroupControl, lights) as u64,
         blocked: (&raw const PROCESS.blocking.total).addr() as u64,
         carrier_samples: offset_of!(Carrier, samples) as u64,
+        carrier_wakes: (offset_of!(Carrier, wakes) + Wakes::RING) as u64,
         code,
         thread: OFFSETS,
         carrier: Carrier::OFFSETS,
@@ -85,6 +87,7 @@ static raddle_layout: Anchor = Anchor(UnsafeCell::new(Layout {
     group_lights: 0,
     blocked: 0,
     carrier_samples: 0,
+    carrier_wakes: 0,
     code: CodePlaces {
         text_start: 0,
         text_end: 0,

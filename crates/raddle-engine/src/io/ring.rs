@@ -37,6 +37,7 @@ use crate::state::carrier::{Carrier, PREEMPT};
 pub use crate::state::parts::ring::Ring;
 use crate::state::parts::ring::{NONE, Posted, Transfer};
 use crate::state::process::PROCESS;
+use crate::state::wakers::Cause;
 use core::cell::Cell;
 use core::ptr::{null, null_mut};
 use core::sync::atomic::Ordering;
@@ -309,7 +310,7 @@ fn serve(ring: &Ring, queues: &mut Queues) -> usize {
         ring.asleep.withdraw();
         let woken = TaskList::new();
         under_way -= reap(ring, queues, &woken, || armed = false);
-        PROCESS.inject_all(woken);
+        PROCESS.inject_all(woken, Cause::Kernel);
         if entered == Entered::Refused {
             return under_way;
         }
@@ -356,13 +357,13 @@ fn leave(ring: &Ring, queues: &mut Queues, mut under_way: usize) {
         transfer.ticks.set(timestamp());
         ring.complete(transfer, err(errno::EAGAIN), &woken);
     }
-    PROCESS.inject_all(woken);
+    PROCESS.inject_all(woken, Cause::Kernel);
     while under_way != 0 {
         let woken = TaskList::new();
         under_way -= reap(ring, queues, &woken, || {});
         if woken.is_empty() {
             kthread::nap(LOOK_NS);
         }
-        PROCESS.inject_all(woken);
+        PROCESS.inject_all(woken, Cause::Kernel);
     }
 }

@@ -22,6 +22,7 @@ use crate::state::clock;
 use crate::state::engine::Engine;
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
+use crate::state::wakers::Cause;
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 use raddle_arch::{pause, timestamp};
@@ -116,7 +117,7 @@ fn see_to_files(carrier: &Carrier) {
     if PROCESS.direct.has_events() {
         let woken = TaskList::new();
         PROCESS.direct.reap(&woken);
-        PROCESS.unpark_all(woken);
+        PROCESS.unpark_due(woken, Cause::Kernel);
     }
     page_rings::look(carrier);
     PROCESS.ring.announce();
@@ -347,9 +348,9 @@ fn poll(carrier: &Carrier) {
     chaos::stop(Point::Sleep);
     let now_ns = clock::now_ns();
     carrier.now_ns.set(now_ns);
-    PROCESS.unpark_all(woken);
-    PROCESS.unpark_all(PROCESS.timers.expire(now_ns));
-    PROCESS.unpark_all(PROCESS.pump.sweep_at(now_ns));
+    PROCESS.unpark_due(woken, Cause::Kernel);
+    PROCESS.unpark_due(PROCESS.timers.expire(now_ns), Cause::Timer);
+    PROCESS.unpark_due(PROCESS.pump.sweep_at(now_ns), Cause::Kernel);
 }
 
 /// When the poller has something to do by itself.

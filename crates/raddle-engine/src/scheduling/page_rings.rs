@@ -44,6 +44,7 @@ use crate::state::carrier::{Carrier, CarrierState, PREEMPT};
 use crate::state::clock;
 use crate::state::parts::pages::{Own, PLACES, Pages};
 use crate::state::process::PROCESS;
+use crate::state::wakers::{self, Cause};
 use core::cell::{Cell, UnsafeCell};
 use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, compiler_fence};
@@ -236,7 +237,9 @@ impl Own {
         if !copes && carrier.run_length.is_long() {
             PROCESS.pages.strained.store(1, Ordering::Relaxed);
         }
-        PROCESS.unpark_list(woken, !copes);
+        wakers::for_cause(Some(carrier), Cause::Kernel, || {
+            PROCESS.unpark_list(woken, !copes);
+        });
         entered
     }
 

@@ -14,6 +14,7 @@ use crate::scheduling::{bound, chaos, hosts, idle, slow_rings, timed};
 use crate::state::carrier::{Carrier, CarrierState};
 use crate::state::process::PROCESS;
 use crate::state::thread::{Thread, WaitKind};
+use crate::state::wakers::{self, Cause};
 use crate::state::{accounting, clock, delays, events};
 use core::sync::atomic::Ordering;
 use raddle_arch::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
@@ -163,12 +164,12 @@ pub fn look_around(carrier: &Carrier) {
 /// As [`look_around`], at `now_ns`.
 pub(crate) fn look_around_at(carrier: &Carrier, now_ns: u64) {
     carrier.now_ns.set(now_ns);
-    PROCESS.unpark_all(PROCESS.timers.expire(now_ns));
+    PROCESS.unpark_due(PROCESS.timers.expire(now_ns), Cause::Timer);
     PROCESS.ring.announce();
     page_rings::look(carrier);
     if PROCESS.pump.has_waiters() {
-        PROCESS.unpark_all(PROCESS.pump.poll_now());
-        PROCESS.unpark_all(PROCESS.pump.sweep_at(now_ns));
+        PROCESS.unpark_due(PROCESS.pump.poll_now(), Cause::Kernel);
+        PROCESS.unpark_due(PROCESS.pump.sweep_at(now_ns), Cause::Kernel);
     }
     slow_rings::look(carrier, now_ns);
 }
@@ -534,7 +535,9 @@ fn finish_exit(carrier: &Carrier) {
         let own = bound::take_own(thread);
         let last = ums::ends(thread);
         chaos::stop(Point::Exit);
-        (PROCESS.hooks().thread_exited)(thread);
+        wakers::for_cause(Some(carrier), Cause::End, || {
+            (PROCESS.hooks().thread_exited)(thread);
+        });
         if let Some(scheduler) = last.finish(carrier) {
             carrier.next.set(scheduler.as_ptr());
         }

@@ -6,6 +6,7 @@ use crate::scheduling::{timed, ums};
 use crate::state::carrier::Carrier;
 use crate::state::process::Process;
 use crate::state::thread::Thread;
+use crate::state::wakers::{self, Cause};
 use crate::state::{clock, delays, events};
 use core::sync::atomic::Ordering;
 use raddle_sched::policies::Reason;
@@ -63,6 +64,16 @@ impl Process {
     /// Makes a list of claimed threads runnable.
     pub fn unpark_all(&self, woken: TaskList) {
         self.unpark_list(woken, true);
+    }
+
+    /// As [`Process::unpark_all`], for threads of which the waits are over for this cause.
+    pub(crate) fn unpark_due(&self, woken: TaskList, cause: Cause) {
+        if woken.is_empty() {
+            return;
+        }
+        // SAFETY: non-null carriers live for ever, and this one runs here.
+        let carrier = unsafe { Carrier::current_or_null().as_ref() };
+        wakers::for_cause(carrier, cause, || self.unpark_list(woken, true));
     }
 
     /// As [`Process::unpark_all`]; on a carrier, no other is woken to help unless `calls`.
@@ -136,11 +147,11 @@ impl Process {
 
     /// As [`Process::inject`] for many, but wakes one carrier only: it takes its share, and others
     /// are woken if the rest lasts. For kernel threads that aren't carriers.
-    pub(crate) fn inject_all(&self, woken: TaskList) {
+    pub(crate) fn inject_all(&self, woken: TaskList, cause: Cause) {
         let ours = TaskList::new();
         while let Some(task) = woken.pop() {
             if Thread::of(task).takes_detour() {
-                events::woken(None, task);
+                events::woken_elsewhere(task, cause);
             }
             if !ums::woken(task) {
                 ours.push(task);

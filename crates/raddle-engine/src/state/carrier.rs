@@ -13,6 +13,7 @@ use crate::state::parts::timing::Timing;
 use crate::state::process::PROCESS;
 use crate::state::samples::{SampleRing, Wanted};
 use crate::state::thread::Thread;
+use crate::state::wakers::Wakes;
 use core::cell::Cell;
 use core::mem::offset_of;
 use core::ptr::{null_mut, with_exposed_provenance_mut};
@@ -261,6 +262,7 @@ pub struct Carrier {
     /// See [`crate::state::samples`].
     pub(crate) samples: SampleRing,
     pub(crate) sample_wanted: Wanted,
+    pub(crate) wakes: Wakes,
 }
 
 /// See [`Carrier`]: the queue's ends and the counts of arrivals are on its first page.
@@ -559,6 +561,7 @@ impl Carrier {
             slices: _, pages: _, delays: _,
             // `events::in_child`; a slot that is used again goes on with its rings:
             events: _, queues_noted: _, samples: _, sample_wanted: _,
+            wakes: _,
             // What is stale here costs a closer look, or a wake-up that is not needed:
             state: _, wake_word: _, watched: _, robbed: _, asks: _, watch: _,
             // Counts and clocks that go on:

@@ -26,6 +26,7 @@ use crate::state::clock;
 use crate::state::process::PROCESS;
 use crate::state::samples;
 use crate::state::thread::{Thread, WaitKind};
+use crate::state::wakers::{self, Cause};
 use core::sync::atomic::Ordering;
 use raddle_inspect::{Event, EventKind};
 use raddle_sched::event_ring::Slot;
@@ -41,8 +42,8 @@ const CAPACITY: u64 = 1 << 16;
 /// Has events recorded for `seconds` more, `u32::MAX` for ever; 0 ends what others have asked for,
 /// too. `capacity` is how many events a ring keeps, 0 for the default; the largest that was asked
 /// for counts. `samples` is how often in a second the runtime samples carriers for as long, 0 for
-/// not. For sysmon.
-pub(crate) fn record(seconds: u32, capacity: u32, samples: u32) {
+/// not, and `wakes` how often it samples wake-ups. For sysmon.
+pub(crate) fn record(seconds: u32, capacity: u32, [samples, wakes]: [u32; 2]) {
     let recorder = &PROCESS.recorder;
     if seconds == 0 {
         return stop();
@@ -68,12 +69,13 @@ pub(crate) fn record(seconds: u32, capacity: u32, samples: u32) {
         .for_each(|carrier| open(&carrier.events));
     accounting::ON.fetch_or(accounting::EVENTS, Ordering::SeqCst);
     samples::record(seconds, samples);
+    wakers::record(seconds, wakes);
 }
 
 /// Records from the start of the engine on, if that is a setting. Before sysmon exists.
 pub(crate) fn begin() {
     if PROCESS.recorder.is_flight_recorder.load(Ordering::Relaxed) != 0 {
-        record(u32::MAX, 0, 0);
+        record(u32::MAX, 0, [0; 2]);
     }
 }
 
@@ -92,6 +94,7 @@ pub(crate) fn look(now_ns: u64) {
         note_moment(2);
     }
     samples::look(now_ns);
+    wakers::look(now_ns);
 }
 
 /// How long the later of the two moments stays the same.
@@ -110,6 +113,7 @@ pub(crate) fn note_moment(at: usize) {
 
 fn stop() {
     samples::stop();
+    wakers::stop();
     PROCESS.recorder.until_ns.store(0, Ordering::Relaxed);
     accounting::ON.fetch_and(!accounting::EVENTS, Ordering::SeqCst);
 }
@@ -145,6 +149,7 @@ pub(crate) fn carrier_starts(carrier: &Carrier) {
         open(&carrier.events);
     }
     samples::carrier_starts(carrier);
+    wakers::carrier_starts(carrier);
 }
 
 /// The thread that runs on `carrier` makes room for `next`, or for the scheduler loop.
@@ -161,6 +166,9 @@ pub(crate) fn switched(carrier: &Carrier, next: Option<&Thread>) {
     };
     let event = event(kind, thread, next.map_or(0, Thread::tid));
     push(carrier, event);
+    if let Some(thread) = thread {
+        wakers::waits(thread, event.stamp);
+    }
     if event.stamp.wrapping_sub(carrier.queues_noted.get()) > QUEUES_TICKS {
         note_queues(carrier, event.stamp);
     }
@@ -201,7 +209,8 @@ pub fn signalled(thread: &Thread, signal: u32) {
     }
 }
 
-/// `task` is being woken; `carrier` is the one that does it, none on another kernel thread.
+/// `task` is being woken; `carrier` is the one that does it, none on another kernel thread, which
+/// does it for the kernel.
 #[cold]
 pub(crate) fn woken(carrier: Option<&Carrier>, task: TaskRef) {
     let thread = Thread::of(task);
@@ -210,11 +219,22 @@ pub(crate) fn woken(carrier: Option<&Carrier>, task: TaskRef) {
     }
     match carrier {
         Some(carrier) => {
-            let waker = carrier.thread_or_none().map_or(0, Thread::tid);
-            note(carrier, EventKind::WAKE, Some(thread), waker);
+            let event = event(EventKind::WAKE, Some(thread), wakers::waker(carrier));
+            wakers::woken(carrier, thread, &event);
+            push(carrier, event);
         }
         None => note_elsewhere(EventKind::WAKE, Some(thread), 0),
     }
+}
+
+/// `task` is being woken by a kernel thread that is no carrier, for this cause.
+#[cold]
+pub(crate) fn woken_elsewhere(task: TaskRef, cause: Cause) {
+    let thread = Thread::of(task);
+    if !is_on() {
+        return thread.is_not_followed();
+    }
+    note_elsewhere(EventKind::WAKE, Some(thread), cause.code());
 }
 
 /// `parent`, which runs here, has made `thread`.
@@ -321,4 +341,5 @@ pub(crate) fn in_child() {
         .all_carriers()
         .for_each(|carrier| carrier.events.forget());
     samples::in_child();
+    wakers::in_child();
 }

@@ -64,6 +64,9 @@ pub struct Thread {
     pub steal: AtomicU64,
     /// When it became runnable, if that is measured; else 0. See [`crate::state::delays`].
     pub(crate) ready_ns: AtomicU64,
+    /// The stamp at which it left its carrier last while events were recorded; 0 before. Written by
+    /// that carrier, read by the waker.
+    pub(crate) waits_from: AtomicU64,
     /// Times it was preempted.
     pub preempt: AtomicU64,
     /// The turn in which the thread was preempted, if it was.
@@ -289,7 +292,7 @@ impl Thread {
             cpu: _, // `accounting::in_child`
             // Used for waits only; the thread runs:
             task: _, node: _, wait_kind: _, wait_arg: _, context: _, since_ns: _, deadline_ns: _,
-            wait_lock: _, ready_ns: _, closed_file: _,
+            wait_lock: _, ready_ns: _, waits_from: _, closed_file: _,
             // Identity, and what libc and the program have said of the thread:
             fs: _, host: _, clear_tid: _, next: _, bind_next: _, green_next: _, share_next: _,
             ums_next: _, reuse: _, name: _, save_area: _, life: _, generation: _, slot: _,

@@ -9,6 +9,7 @@ use crate::state::carrier::{Carrier, CarrierState};
 use crate::state::engine::Engine;
 use crate::state::process::PROCESS;
 use crate::state::turn::Turn;
+use crate::state::wakers::Cause;
 use core::sync::atomic::Ordering;
 use raddle_sched::policy::Demand;
 
@@ -95,8 +96,8 @@ pub(super) fn reduce(engine: &Engine) {
 
 /// Posts the threads of due timers and ready descriptors, since no carrier looks at them.
 pub(super) fn take_due(now_ns: u64) {
-    PROCESS.inject_all(PROCESS.timers.expire(now_ns));
+    PROCESS.inject_all(PROCESS.timers.expire(now_ns), Cause::Timer);
     if PROCESS.pump.has_waiters() {
-        PROCESS.inject_all(PROCESS.pump.poll_now());
+        PROCESS.inject_all(PROCESS.pump.poll_now(), Cause::Kernel);
     }
 }

@@ -90,7 +90,7 @@ pub fn microseconds(ns: u128) -> u64 {
 }
 
 /// Returns a name that ends no frame.
-fn frame(name: &str) -> String {
+pub(super) fn frame(name: &str) -> String {
     name.replace(';', ":")
 }
 

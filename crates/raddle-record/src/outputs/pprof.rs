@@ -8,7 +8,7 @@
 //! | a location | a function with those that are inlined in it |
 //! | a mapping | a module, or `[kernel]`, `[python]`, `[java]`, `[jit]` |
 //! | the first comment | `raddle profile version 1` |
-//! | fields from 7201 on | Raddle's own: the recording, threads, waits; others pass over them |
+//! | fields from 7201 on | Raddle's own: recording, threads, waits, wakers; others pass over |
 //!
 //! Samples with the same stack and labels are one. [`read`] reads such files, and
 //! those of other profilers.
@@ -22,6 +22,7 @@ mod tables;
 #[cfg(test)]
 mod tests;
 mod values;
+mod wakings;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -89,6 +90,7 @@ fn message(profile: &Profile) -> messages::Profile {
             .map(|comment| tables.string(comment))
             .collect(),
         sample: samples(profile, &mut tables),
+        waking: wakings::messages(profile, &mut tables),
         recording: Some(recording(profile)),
         thread: profile.threads.iter().map(thread).collect(),
         wait: profile.waits.iter().map(wait).collect(),

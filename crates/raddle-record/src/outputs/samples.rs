@@ -2,7 +2,9 @@
 
 use raddle_inspect::WaitKind;
 
-use crate::profile::{Activity, Function, Interner, Origin, Profile, Sample, Thread, Wait};
+use crate::profile::{
+    Activity, Function, Interner, Origin, Profile, Sample, Thread, Wait, Waker, Waking,
+};
 
 const MS: u64 = 1_000_000;
 
@@ -79,6 +81,18 @@ pub(super) fn small() -> Profile {
         stacks: interner.stacks,
         threads: threads(),
         samples,
+        wakings: [
+            (
+                Waker::Thread {
+                    thread: 0,
+                    stack: Some(computes),
+                },
+                1000 * MS,
+            ),
+            (Waker::Timer, 100 * MS),
+        ]
+        .map(|(waker, weight_ns)| waking(locks, waker, weight_ns))
+        .to_vec(),
         waits: vec![Wait {
             kind: WaitKind::MUTEX,
             object: 0x5510,
@@ -90,6 +104,18 @@ pub(super) fn small() -> Profile {
             wakers: vec![(0, 99)],
         }],
         ..Profile::default()
+    }
+}
+
+/// A part of the first worker's wait.
+fn waking(stack: u32, waker: Waker, weight_ns: u64) -> Waking {
+    Waking {
+        thread: 1,
+        activity: Activity::Waiting(WaitKind::MUTEX),
+        object: 0x5510,
+        stack,
+        waker,
+        weight_ns,
     }
 }
 
@@ -151,6 +177,17 @@ fn without_threads() -> Profile {
             wakers: vec![(u32::MAX, 1)],
             ..small().waits[0].clone()
         }],
+        wakings: vec![Waking {
+            thread: u32::MAX,
+            ..waking(
+                7,
+                Waker::Thread {
+                    thread: u32::MAX,
+                    stack: Some(u32::MAX),
+                },
+                u64::MAX,
+            )
+        }],
         ..small()
     }
 }
@@ -176,6 +213,14 @@ fn with_names() -> Profile {
         });
         let thread = profile.threads.len() as u32 - 1;
         let stack = profile.stacks.len() as u32 - 1;
+        let waker = Waker::Thread {
+            thread,
+            stack: Some(stack),
+        };
+        profile.wakings.push(Waking {
+            thread,
+            ..waking(stack, waker, u64::MAX)
+        });
         profile.samples.push(running(thread, stack, 1_000_000));
     }
     profile

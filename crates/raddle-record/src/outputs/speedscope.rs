@@ -6,6 +6,7 @@
 //! | on CPU | the thread | the function that ran |
 //! | off CPU | the thread | what it did |
 //! | waits by object | the object | the function that waited |
+//! | waits by waker | the thread | what it did, and the waker's stack upside down |
 //! | a thread | | what it did; in the order of time |
 //!
 //! A view without a sample is left out. In views of sums, threads with names that differ in
@@ -22,9 +23,10 @@ use std::io::{self, Write};
 use serde::Serialize;
 
 use super::names::{self, ObjectNames, ThreadNames};
+use super::wakers;
 use crate::profile::{Activity, Profile, Sample};
 pub(super) use frames::Texts;
-use frames::{Frame, Frames};
+use frames::{DEPTH, Frame, Frames};
 
 /// Threads with a view of their own.
 const THREADS: usize = 50;
@@ -143,6 +145,7 @@ pub(super) fn file(profile: &Profile) -> File {
             Some((format!("{} {object}", kind.word()).trim().to_owned(), None))
         }),
     ];
+    views.push(by_waker(profile, &mut frames, &threads, &objects));
     let threads = ThreadNames::of(profile);
     views.extend(time_lines(profile, &mut frames, &threads, &objects));
     File::of(names::program(profile), frames.finish(), views)
@@ -171,6 +174,35 @@ fn sums(
         all.extend(frames.stack(stack));
         all.extend(inner);
         view.add(all, weight_ns);
+    }
+    view
+}
+
+/// Makes the view of waits by what ended them.
+fn by_waker(
+    profile: &Profile,
+    frames: &mut Frames<'_>,
+    threads: &ThreadNames,
+    objects: &ObjectNames<'_>,
+) -> View {
+    let mut sums: BTreeMap<Vec<u32>, u128> = BTreeMap::new();
+    for waking in &profile.wakings {
+        let waker = wakers::waker_stack(waking);
+        let depth = frames.depth(waking.stack) + waker.map_or(0, |stack| frames.depth(stack));
+        let most = if depth < DEPTH { DEPTH } else { DEPTH / 2 - 1 };
+        let mut all = vec![frames.name(threads.get(waking.thread).to_owned())];
+        all.extend(frames.innermost(waking.stack, most));
+        for text in wakers::between(waking, threads, objects) {
+            all.push(frames.name(text));
+        }
+        if let Some(stack) = waker {
+            all.extend(frames.innermost(stack, most).into_iter().rev());
+        }
+        *sums.entry(all).or_default() += u128::from(waking.weight_ns);
+    }
+    let mut view = View::new("waits by waker");
+    for (stack, weight_ns) in sums {
+        view.add(stack, weight_ns);
     }
     view
 }
@@ -275,8 +307,9 @@ mod tests {
             .collect();
         let expected = ["wall: all threads", "on CPU", "off CPU", "waits by object"];
         assert_eq!(names[..4], expected);
-        assert_eq!(names[4], "thread main, in the order of time");
-        assert_eq!(names.len(), 14);
+        assert_eq!(names[4], "waits by waker");
+        assert_eq!(names[5], "thread main, in the order of time");
+        assert_eq!(names.len(), 15);
         assert_eq!(
             stacks(&document, 1),
             [
@@ -289,7 +322,7 @@ mod tests {
             ["mutex 0x5510 (table_lock);start_thread;work;pthread_mutex_lock 9900000000"]
         );
         assert_eq!(
-            stacks(&document, 4),
+            stacks(&document, 5),
             [
                 "main;descend;descend 30000000",
                 "main;read;ksys_read_[k];[in kernel] 60000000"

@@ -4,6 +4,7 @@
 //! are those of samples.
 
 mod places;
+mod wakers;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -26,6 +27,7 @@ pub fn text(profile: &Profile) -> String {
     states(profile, &mut out);
     places::functions(profile, &mut out);
     places::pauses(profile, &mut out);
+    wakers::wakers(profile, &mut out);
     threads(profile, &mut out);
     objects(profile, &mut out);
     out

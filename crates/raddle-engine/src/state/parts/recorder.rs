@@ -35,6 +35,10 @@ pub(crate) struct Recorder {
     /// until when they are taken (CLOCK_MONOTONIC). Written by sysmon.
     pub(crate) sample_period_ns: AtomicU64,
     pub(crate) samples_until_ns: AtomicU64,
+    /// See [`crate::state::wakers`]: the ticks of the counter between two samples of a carrier's
+    /// wake-ups, 0 for none; and until when they are taken (CLOCK_MONOTONIC). Written by sysmon.
+    pub(crate) wakes_period: AtomicU64,
+    pub(crate) wakes_until_ns: AtomicU64,
     /// Held by the one that writes to `common`.
     pub(crate) writer: SpinLock<()>,
 }
@@ -54,6 +58,8 @@ impl Recorder {
             texts: [const { AtomicU64::new(0) }; TEXTS],
             sample_period_ns: AtomicU64::new(0),
             samples_until_ns: AtomicU64::new(0),
+            wakes_period: AtomicU64::new(0),
+            wakes_until_ns: AtomicU64::new(0),
             writer: SpinLock::new(()),
         }
     }

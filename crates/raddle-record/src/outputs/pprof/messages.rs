@@ -21,6 +21,7 @@ pub(super) mod field {
     pub(in super::super) const RECORDING: u32 = 7201;
     pub(in super::super) const THREAD: u32 = 7202;
     pub(in super::super) const WAIT: u32 = 7203;
+    pub(in super::super) const WAKING: u32 = 7204;
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -55,6 +56,8 @@ pub(super) struct Profile {
     pub thread: Vec<Thread>,
     #[prost(message, repeated, tag = "7203")]
     pub wait: Vec<Wait>,
+    #[prost(message, repeated, tag = "7204")]
+    pub waking: Vec<Waking>,
 }
 
 #[derive(Clone, Copy, PartialEq, Message)]
@@ -204,4 +207,31 @@ pub(super) struct Wait {
     /// The position of a thread, and how often it woke others; alternately.
     #[prost(uint64, repeated, tag = "8")]
     pub wakers: Vec<u64>,
+}
+
+/// A part of a wait's time, with what ended it.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct Waking {
+    /// The position of the thread that waited.
+    #[prost(uint32, tag = "1")]
+    pub thread: u32,
+    #[prost(uint32, tag = "2")]
+    pub kind: u32,
+    #[prost(uint64, tag = "3")]
+    pub object: u64,
+    /// The innermost first.
+    #[prost(uint64, repeated, tag = "4")]
+    pub location_id: Vec<u64>,
+    /// 1 for a thread, 2 for a timer, 3 for the kernel, 4 for the end of a thread, 5 if nothing has
+    /// ended it; 0 if that is not known.
+    #[prost(uint32, tag = "5")]
+    pub by: u32,
+    /// The position of the thread that ended it, and the innermost location first; none if its
+    /// stack was not read.
+    #[prost(uint32, tag = "6")]
+    pub waker: u32,
+    #[prost(uint64, repeated, tag = "7")]
+    pub waker_location_id: Vec<u64>,
+    #[prost(uint64, tag = "8")]
+    pub weight_ns: u64,
 }

@@ -78,8 +78,10 @@ pub(super) fn read_within(limits: Limits, file: &mut dyn Read) -> Result<Profile
     columns.check()?;
     let mut builder = Builder::new(&tables, &columns, version.is_some(), &mut budget)?;
     for field in Fields(&bytes) {
-        if let (field::SAMPLE, Value::Bytes(bytes)) = field? {
-            builder.sample(bytes, &mut budget)?;
+        match field? {
+            (field::SAMPLE, Value::Bytes(bytes)) => builder.sample(bytes, &mut budget)?,
+            (field::WAKING, Value::Bytes(bytes)) => builder.waking(bytes, &mut budget)?,
+            _ => {}
         }
     }
     Ok(builder.finish())

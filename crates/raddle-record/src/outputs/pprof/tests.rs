@@ -107,6 +107,7 @@ fn what_was_written_is_read() {
     let texts = [&read, &written].map(|profile| {
         let mut text = Vec::new();
         crate::outputs::folded::write(profile, &mut text).unwrap();
+        crate::outputs::wakers::write(profile, &mut text).unwrap();
         String::from_utf8(text).unwrap()
     });
     assert_eq!(texts[0], texts[1]);

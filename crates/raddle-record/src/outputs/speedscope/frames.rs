@@ -83,6 +83,14 @@ impl<'a> Frames<'a> {
         frames
     }
 
+    /// Returns the innermost frames of a stack, so many at most.
+    pub(super) fn innermost(&mut self, stack: u32, most: usize) -> Vec<u32> {
+        let mut frames = self.stack(stack);
+        let left_out = frames.len().saturating_sub(most);
+        frames.drain(..left_out);
+        frames
+    }
+
     /// Returns the most frames that a stack has.
     pub(super) fn depth(&self, stack: u32) -> usize {
         let functions = self.profile.stacks.get(stack as usize);

@@ -8,8 +8,9 @@ use super::super::fields::{Budget, ENTRY};
 use super::super::messages::{self, Label};
 use super::super::tables::origin;
 use super::super::values::Columns;
+use super::super::wakings;
 use super::{Parts, ReadError};
-use crate::profile::{Activity, Function, Interner, Profile, Sample, Thread, Wait};
+use crate::profile::{Activity, Function, Interner, Profile, Sample, Thread, Wait, Waking};
 
 /// A profile that is being made.
 pub(super) struct Builder<'a> {
@@ -23,6 +24,7 @@ pub(super) struct Builder<'a> {
     /// The positions of threads.
     thread_numbers: HashMap<(u32, String), u32>,
     samples: Vec<Sample>,
+    wakings: Vec<Waking>,
 }
 
 impl<'a> Builder<'a> {
@@ -41,6 +43,7 @@ impl<'a> Builder<'a> {
             threads: Vec::new(),
             thread_numbers: HashMap::new(),
             samples: Vec::new(),
+            wakings: Vec::new(),
         };
         for message in &parts.threads {
             builder.add_thread(thread(message));
@@ -102,14 +105,7 @@ impl<'a> Builder<'a> {
     /// Adds a sample.
     pub(super) fn sample(&mut self, bytes: &[u8], budget: &mut Budget) -> Result<(), ReadError> {
         let message: messages::Sample = budget.entry(bytes)?;
-        let mut stack = Vec::new();
-        for id in message.location_id.iter().rev() {
-            // A number that stands for nothing is a frame that is left out.
-            let functions = self.locations.get(id).map_or(&[][..], |it| it);
-            budget.take(functions.len() as u64)?;
-            stack.extend_from_slice(functions);
-        }
-        let stack = self.interner.stack(stack);
+        let stack = self.stack(&message.location_id, budget)?;
         let labels = Labels::of(&message.label, self.parts);
         let thread = self.thread(&labels, budget)?;
         let times = match labels.activity(self.is_own) {
@@ -128,6 +124,34 @@ impl<'a> Builder<'a> {
             });
         }
         Ok(())
+    }
+
+    /// Adds a part of a wait's time, which is Raddle's own.
+    pub(super) fn waking(&mut self, bytes: &[u8], budget: &mut Budget) -> Result<(), ReadError> {
+        if !self.is_own {
+            return Ok(());
+        }
+        let message: messages::Waking = budget.entry(bytes)?;
+        let stack = self.stack(&message.location_id, budget)?;
+        let waker_stack = match &message.waker_location_id[..] {
+            [] => None,
+            ids => Some(self.stack(ids, budget)?),
+        };
+        self.wakings
+            .push(wakings::read(&message, stack, waker_stack));
+        Ok(())
+    }
+
+    /// Returns the stack with these locations, the innermost first.
+    fn stack(&mut self, ids: &[u64], budget: &mut Budget) -> Result<u32, ReadError> {
+        let mut stack = Vec::new();
+        for id in ids.iter().rev() {
+            // A number that stands for nothing is a frame that is left out.
+            let functions = self.locations.get(id).map_or(&[][..], |it| it);
+            budget.take(functions.len() as u64)?;
+            stack.extend_from_slice(functions);
+        }
+        Ok(self.interner.stack(stack))
     }
 
     fn thread(&mut self, labels: &Labels<'_>, budget: &mut Budget) -> Result<u32, ReadError> {
@@ -170,6 +194,7 @@ impl<'a> Builder<'a> {
             samples: self.samples,
             waits: parts.waits.iter().map(wait).collect(),
             locks: Vec::new(),
+            wakings: self.wakings,
             lost_events: recording.lost_events,
             lost_samples: recording.lost_samples,
             remarks: recording.remarks,
