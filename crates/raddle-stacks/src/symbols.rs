@@ -91,11 +91,15 @@ impl<'a> Symbols<'a> {
         let memory = self.memory;
         let known = self.exports.take().filter(|(of, _)| *of == start);
         let (_, exports) = known.unwrap_or_else(|| (start, Exports::of(memory, start)));
-        let export = exports.as_ref().and_then(|it| it.find(&function.name));
-        let is_inside = export.is_some_and(|it| {
-            let within = frame.inside().checked_sub(it.address);
-            within.is_some_and(|within| within < it.size)
-        });
+        let is_inside = match &exports {
+            Some(exports) => exports.find(&function.name).is_some_and(|it| {
+                let within = frame.inside().checked_sub(it.address);
+                within.is_some_and(|within| within < it.size)
+            }),
+            // The process has ended. Rust's functions have a path in their names, and the runtime's
+            // own functions for C begin with its name.
+            None => !function.name.contains("::") && !function.name.starts_with("raddle"),
+        };
         self.exports = Some((start, exports));
         is_inside
     }
