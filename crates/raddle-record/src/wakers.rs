@@ -5,9 +5,9 @@
 //! 2. The sample is read before the event is told ([`Wakers::is_due`]), so the history still has
 //!    the wait that the wake-up ends: what the thread waited for, and since when.
 //! 3. At the end, the time of each place where threads waited is divided ([`divided`]): the parts
-//!    that were counted exactly are those of the same wait, and the rest is shared among the samples
-//!    of the place in proportion to the time for which they stand. So the parts of a place have its
-//!    time as their sum.
+//!    that were counted exactly are those of the same wait, and the rest is shared among the
+//!    samples of the place in proportion to the time for which they stand. So the parts of a place
+//!    have its time as their sum.
 //!
 //! | a place without samples borrows those of | |
 //! |---|---|
