@@ -61,7 +61,9 @@ fn wait_for(running: &Running, text: &str) -> Result<()> {
 
 /// Returns the rows of a query over a trace.
 fn rows(file: &Path, query: &str) -> Result<Vec<Vec<Value>>> {
-    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("programs/trace_tables.py");
+    let script = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("programs")
+        .join("trace_tables.py");
     let output = Command::new(find_tool("python3")?)
         .args([script.as_os_str(), file.as_os_str(), query.as_ref()])
         .env("PYTHONPATH", perfetto()?)
