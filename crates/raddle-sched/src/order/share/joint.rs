@@ -34,15 +34,22 @@ impl JointAccount {
     }
 
     /// Returns the time of the fair clock from which on the tasks are not ahead. One turn of
-    /// [`LEAD_NS`] is allowed, as it is to a task with an account of its own.
+    /// [`LEAD_NS`] is allowed. Tasks that are not ahead are due before all others in the queue of
+    /// tasks that are: these may be due for as long as their lead.
     pub fn due_ns(&self, fair_ns: u64, load: Load) -> u64 {
         let used_ns = self.used_ns.load(Ordering::Relaxed).max(fair_ns);
-        used_ns.saturating_sub(charged_ns(LEAD_NS, load))
+        let due_ns = used_ns.saturating_sub(charged_ns(LEAD_NS, load));
+        if due_ns > fair_ns {
+            due_ns
+        } else {
+            fair_ns.saturating_sub(LEAD_NS)
+        }
     }
 
     /// Returns true if the tasks will have used more than their share after `more_ns` of CPU time.
     pub fn is_ahead_after(&self, more_ns: u64, fair_ns: u64, load: Load) -> bool {
-        self.due_ns(fair_ns, load) + charged_ns(more_ns, load) > fair_ns
+        let used_ns = self.used_ns.load(Ordering::Relaxed).max(fair_ns);
+        used_ns + charged_ns(more_ns, load) > fair_ns + charged_ns(LEAD_NS, load)
     }
 
     /// One of the tasks begins a turn when the fair clock says `fair_ns`.
