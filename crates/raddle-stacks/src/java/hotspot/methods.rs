@@ -61,7 +61,9 @@ impl Methods {
             return method.clone();
         }
         let method = Method::read(memory, offsets, address).map(Rc::new);
-        self.bytes += method.as_ref().map_or(0, |it| it.name.len() + it.lines.len());
+        self.bytes += method
+            .as_ref()
+            .map_or(0, |it| it.name.len() + it.lines.len());
         self.methods.insert(address, method.clone());
         method
     }

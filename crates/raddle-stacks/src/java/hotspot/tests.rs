@@ -86,12 +86,7 @@ fn memory_that_lies_is_read_to_an_end() {
 }
 
 /// Tries a step from a random place. Returns true if there is a caller.
-fn step(
-    java: &mut HotSpot<'_>,
-    damaged: &Damaged,
-    heaps: &[Range<u64>],
-    stacks: &[u64],
-) -> bool {
+fn step(java: &mut HotSpot<'_>, damaged: &Damaged, heaps: &[Range<u64>], stacks: &[u64]) -> bool {
     let random = |limit: u64| damaged.random(limit);
     let heap = &heaps[random(heaps.len() as u64) as usize];
     let stack = stacks[random(stacks.len() as u64) as usize] + random(1 << 14) * 8;
@@ -125,7 +120,9 @@ impl Endless {
     const START: u64 = 0x11 << 56;
 
     fn word(address: u64) -> u64 {
-        let mut bytes = (address / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes();
+        let mut bytes = (address / 8)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .to_le_bytes();
         bytes.iter_mut().for_each(|byte| *byte |= 0x41);
         bytes[0] = bytes[0] & !7 | 8;
         bytes[7] = (Endless::START >> 56) as u8;
@@ -163,5 +160,8 @@ fn methods_without_end_take_bounded_memory() {
         }
     });
     println!("{named} methods, {most} bytes");
-    assert!(named == 6000 && most > 1 << 20 && most < BYTES_MAX, "{named} {most}");
+    assert!(
+        named == 6000 && most > 1 << 20 && most < BYTES_MAX,
+        "{named} {most}"
+    );
 }
