@@ -18,6 +18,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
+use crate::history::Position;
 use crate::profile::{Activity, Function, Holder, Lock, Origin, Profile, Waker};
 
 /// The most stacks, and holders, of a lock.
@@ -28,17 +29,25 @@ const LOCKS_MAX: usize = 1 << 12;
 /// What is known of a lock: its kind, and the place.
 type Key = (&'static str, String);
 
+/// What spans of which the stack was read say of that stack. Samples borrow stacks from threads of
+/// the same name.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    pub longest_ns: u64,
+    pub threads: HashSet<Position>,
+}
+
 /// Sums of one lock.
 #[derive(Default)]
 struct Sums {
     lock: Lock,
-    waiters: HashSet<u32>,
+    waiters: HashSet<Position>,
     waits_at: HashMap<u32, u64>,
     held_at: HashMap<(u32, Option<u32>), u64>,
 }
 
-/// Adds these locks to a profile. `longest_ns` has the longest wait at a stack, if it is known.
-pub fn add(profile: &mut Profile, longest_ns: &HashMap<u32, u64>) {
+/// Adds these locks to a profile. `seen` has what is known of its stacks.
+pub fn add(profile: &mut Profile, seen: &HashMap<u32, Seen>) {
     let mut keys: HashMap<u32, Option<Key>> = HashMap::new();
     let mut locks: HashMap<Key, Sums> = HashMap::new();
     let mut key_of = |stack: u32| {
@@ -57,9 +66,10 @@ pub fn add(profile: &mut Profile, longest_ns: &HashMap<u32, u64>) {
         let sums = locks.entry(key).or_default();
         sums.lock.waits += sample.count;
         sums.lock.waited_ns += sample.weight_ns;
-        let longest = longest_ns.get(&sample.stack).copied().unwrap_or(0);
-        sums.lock.longest_wait_ns = sums.lock.longest_wait_ns.max(longest);
-        sums.waiters.insert(sample.thread);
+        if let Some(seen) = seen.get(&sample.stack) {
+            sums.lock.longest_wait_ns = sums.lock.longest_wait_ns.max(seen.longest_ns);
+            sums.waiters.extend(&seen.threads);
+        }
         *sums.waits_at.entry(sample.stack).or_default() += sample.weight_ns;
     }
     for waking in &profile.wakings {
@@ -126,18 +136,31 @@ fn wanted(stack: &[&Function]) -> Option<Key> {
     }
 }
 
+/// The package of Java's locks.
+const PACKAGE: &str = "java.util.concurrent.locks.";
+
+/// Returns true for a method that a lock of Java has on the way to its wait.
+fn is_of_library(function: &Function) -> bool {
+    let starts = ["jdk.internal.", "java.lang.", PACKAGE];
+    starts.iter().any(|start| function.name.starts_with(start))
+}
+
+/// Returns the part of a stack, the innermost function first, from the program's own innermost
+/// function on.
+pub(crate) fn of_program<'s, 'f>(stack: &'s [&'f Function]) -> &'s [&'f Function] {
+    let is_managed = |it: &Function| matches!(it.origin, Origin::Java | Origin::Python);
+    let own = stack
+        .iter()
+        .position(|it| is_managed(it) && !is_of_library(it));
+    own.map_or(stack, |own| &stack[own..])
+}
+
 /// Returns the lock of `java.util.concurrent` that is wanted: between the method that parks and
 /// the program's own are methods of that lock.
 fn synchronizer(program: &[&Function]) -> Option<Key> {
     const LOCKS: [&str; 3] = ["ReentrantLock", "ReentrantReadWriteLock", "StampedLock"];
-    const PACKAGE: &str = "java.util.concurrent.locks.";
     let is_parked = program[0].name.ends_with("Unsafe.park");
-    let inner = program.iter().position(|function| {
-        let is_inner = ["jdk.internal.", "java.lang.", PACKAGE];
-        !is_inner
-            .iter()
-            .any(|start| function.name.starts_with(start))
-    })?;
+    let inner = program.iter().position(|it| !is_of_library(it))?;
     let methods = &program[..inner];
     let wants = methods.iter().position(|function| {
         let class = function.name.strip_prefix(PACKAGE);
@@ -289,7 +312,11 @@ mod tests {
             wakings: vec![waking(holder), waking(Waker::Timer)],
             ..Profile::default()
         };
-        add(&mut profile, &HashMap::from([(stacks[0], 45)]));
+        let seen = Seen {
+            longest_ns: 45,
+            threads: HashSet::from([0, 1]),
+        };
+        add(&mut profile, &HashMap::from([(stacks[0], seen)]));
         let [lock] = &profile.locks[..] else {
             panic!("{:?}", profile.locks);
         };

@@ -141,14 +141,15 @@ public class Virtual {
         for (int same = 0; ; ) {
             var before = thread.getStackTrace();
             Thread.sleep(20);
-            same = before.length > 2 && Arrays.equals(before, thread.getStackTrace()) ? same + 1 : 0;
+            boolean stays = before.length > 2 && Arrays.equals(before, thread.getStackTrace());
+            same = stays ? same + 1 : 0;
             if (same == 5) {
                 return before;
             }
         }
     }
 
-    /** Virtual threads hold a monitor and a lock in the heap for a time; platform threads want them. */
+    /** Virtual threads hold a monitor and a lock in the heap for a time; other threads want them. */
     static void hold() throws InterruptedException {
         var held = new CountDownLatch(2);
         start("monitor-holder", () -> {

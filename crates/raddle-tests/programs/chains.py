@@ -107,7 +107,8 @@ def by_manager():
 
 
 def by_text():
-    exec(compile("def called():\n\n    wait()\n\ncalled()\n", "<made>", "exec"), {"wait": sleep_long})
+    text = "def called():\n\n    wait()\n\ncalled()\n"
+    exec(compile(text, "<made>", "exec"), {"wait": sleep_long})
 
 
 async def pause():

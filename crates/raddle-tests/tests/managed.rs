@@ -14,6 +14,7 @@ use serde_json::Value;
 /// Colon-separated interpreters that are tested beside those that are found.
 const PYTHONS: &str = "RADDLE_TEST_PYTHONS";
 const MODE: Mode = Mode::Raddle { carriers: 2 };
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn start(line: &[OsString], variables: &[(&str, &str)]) -> Result<Running> {
     let mut command = MODE.command(line)?;
@@ -228,8 +229,14 @@ fn frames_of_python_are_named_and_in_place() {
 
 /// Checks one interpreter: the chains of forty threads are those that it says itself.
 fn check_chains(python: &Path) -> Result<usize> {
-    let line = [python.into(), source("chains.py").into()];
-    let running = start(&line, &[])?;
+    let line: [OsString; 2] = [python.into(), source("chains.py").into()];
+    let running = Running::start(MODE, MODE.command(&line)?, None)?;
+    let started = Instant::now();
+    while !running.stdout_so_far().ends_with("\nready\n") {
+        let so_far = [running.stdout_so_far(), running.stderr_so_far()];
+        ensure!(started.elapsed() < PATIENCE, "never ready: {so_far:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     let said = running.stdout_so_far();
     let mut chains: BTreeMap<u64, Vec<String>> = BTreeMap::new();
     for line in said.lines().filter(|line| *line != "ready") {

@@ -198,8 +198,8 @@ fn check(line: &[OsString], jdk: &Path, written: &Chains) -> Result<usize> {
 }
 
 #[test]
-fn virtual_threads_on_carriers_are_exact_and_others_are_the_virtual_machines() {
-    let test = "virtual_threads::virtual_threads_on_carriers_are_exact_and_others_are_the_virtual_machines";
+fn those_on_carriers_are_exact_and_no_others_are_shown() {
+    let test = "virtual_threads::those_on_carriers_are_exact_and_no_others_are_shown";
     let programs = || -> Result<_> {
         let program = Program::build("Virtual.java")?;
         Ok((program.variants.into_iter().zip(jdks()?), written()?))

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use raddle_inspect::{SAMPLES_MAX, WaitKind};
 use raddle_record::clock::Moment;
 use raddle_record::history::{StackNumber, Told};
-use raddle_record::managed_locks;
+use raddle_record::managed_locks::{self, Seen};
 use raddle_record::profile::{Activity, Profile, Wait};
 use raddle_record::wakers::divided;
 use raddle_record::weights::{Made, samples};
@@ -58,7 +58,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     if told.dropped_spans != 0 {
         remarks.push(format!("{} waits had no room", told.dropped_spans));
     }
-    let longest_ns = longest(&told, &resolve);
+    let seen = seen(&told, &resolve);
     let since_begin_ns = Moment::now().boot_ns.saturating_sub(recorder.begin.boot_ns);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_ns = now.map_or(0, |now| now.as_nanos() as u64);
@@ -79,20 +79,21 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
         lost_samples: recorder.series.lost() + own_lost,
         remarks,
     };
-    managed_locks::add(&mut profile, &longest_ns);
+    managed_locks::add(&mut profile, &seen);
     profile
 }
 
-/// Returns the longest wait at each stack, of those of which the stack was read.
-fn longest(told: &Told, resolve: &dyn Fn(StackNumber) -> Option<u32>) -> HashMap<u32, u64> {
-    let mut longest_ns: HashMap<u32, u64> = HashMap::new();
+/// Returns what is known of each stack by the spans of which the stack was read.
+fn seen(told: &Told, resolve: &dyn Fn(StackNumber) -> Option<u32>) -> HashMap<u32, Seen> {
+    let mut all: HashMap<u32, Seen> = HashMap::new();
     for span in &told.spans {
         if let Some(stack) = resolve(span.stack) {
-            let longest = longest_ns.entry(stack).or_default();
-            *longest = span.ns.max(*longest);
+            let seen = all.entry(stack).or_default();
+            seen.longest_ns = span.ns.max(seen.longest_ns);
+            seen.threads.insert(span.doing.thread);
         }
     }
-    longest_ns
+    all
 }
 
 /// What threads wait for.

@@ -328,8 +328,8 @@ impl Reader<'_> {
         Some((object, owner))
     }
 
-    /// A thread that waits in CPython's lot has a semaphore on its own stack; the address of what it
-    /// waits for is in the word before.
+    /// A thread that waits in CPython's lot has a semaphore on its own stack. In the word before is
+    /// the address of what the thread waits for.
     fn python_lock(&self, kind: ObjectKind, semaphore: u64) -> Found {
         let before = semaphore.checked_sub(8);
         let address = before.and_then(|at| self.target.memory.word(at));
