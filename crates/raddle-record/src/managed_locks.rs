@@ -113,15 +113,13 @@ fn most<K: Ord + Hash + Copy>(sums: HashMap<K, u64>) -> Vec<(K, u64)> {
 
 /// Returns the lock that a thread with this stack waits for; the innermost function is the first.
 fn wanted(stack: &[&Function]) -> Option<Key> {
-    let of_program =
-        |function: &&Function| matches!(function.origin, Origin::Java | Origin::Python);
-    let first = stack.iter().position(|function| of_program(function))?;
+    let first = stack.iter().position(is_managed)?;
     let (native, program) = stack.split_at(first);
     let calls = |part: &str| native.iter().any(|function| function.name.contains(part));
     match program[0].origin {
         Origin::Java if calls("ObjectMonitor::") => {
             // From JDK 25 on, its enter has several parts; a thread that was notified enters again.
-            let enters = ["enter", "EnterI", "ReenterI", "EnterThread"];
+            let enters = ["enter", "EnterI", "reenter", "ReenterI"];
             let enters = enters
                 .iter()
                 .any(|name| calls(&format!("ObjectMonitor::{name}")));
@@ -136,6 +134,10 @@ fn wanted(stack: &[&Function]) -> Option<Key> {
     }
 }
 
+fn is_managed(function: &&Function) -> bool {
+    matches!(function.origin, Origin::Java | Origin::Python)
+}
+
 /// The package of Java's locks.
 const PACKAGE: &str = "java.util.concurrent.locks.";
 
@@ -148,10 +150,8 @@ fn is_of_library(function: &Function) -> bool {
 /// Returns the part of a stack, the innermost function first, from the program's own innermost
 /// function on.
 pub(crate) fn of_program<'s, 'f>(stack: &'s [&'f Function]) -> &'s [&'f Function] {
-    let is_managed = |it: &Function| matches!(it.origin, Origin::Java | Origin::Python);
-    let own = stack
-        .iter()
-        .position(|it| is_managed(it) && !is_of_library(it));
+    let is_own = |it: &&Function| is_managed(it) && !is_of_library(it);
+    let own = stack.iter().position(is_own);
     own.map_or(stack, |own| &stack[own..])
 }
 
