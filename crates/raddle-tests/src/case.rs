@@ -10,6 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::child::{Outcome, Running, status_number};
 use crate::known::{Known, judge};
+use crate::limit::Limit;
 use crate::mode::{Mode, builds_only, modes, raddle};
 use crate::program::{Program, Variant, folder, shared_object};
 use crate::tools::{or_skip, say};
@@ -163,8 +164,13 @@ impl Case {
 /// # Panics
 ///
 /// When it fails natively; when it fails under raddle and `test` is not known to; when it is
-/// known to and passes. A missing tool skips the rest, unless CI skips nothing.
+/// known to and passes. A missing tool skips the rest, unless CI skips nothing. What it starts is
+/// killed after five minutes.
 pub fn in_every_mode(test: &str, mut body: impl FnMut(Mode) -> Result<()>) {
+    let mut body = |mode| {
+        let _limit = Limit::start(test);
+        body(mode)
+    };
     let (native, others) = (Mode::Native, &modes()[1..]);
     if or_skip(test, body(native).context("natively")).is_none() || others.is_empty() {
         return;

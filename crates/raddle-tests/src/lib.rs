@@ -28,6 +28,7 @@
 mod case;
 mod child;
 mod known;
+mod limit;
 mod mode;
 mod program;
 mod tools;

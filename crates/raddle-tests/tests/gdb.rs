@@ -204,6 +204,49 @@ fn a_thread_is_stepped_while_others_are_held() {
 }
 
 #[test]
+fn an_interrupted_thread_has_its_stack_at_each_instruction_of_the_ways_back() {
+    const PLACES: [(&str, usize); 6] = [
+        ("raddle_signal_handler", 2),
+        ("raddle_signal_restorer", 2),
+        ("raddle_enter_handler", 3),
+        ("raddle_handler_returned", 4),
+        ("raddle_signal_arrived", 2),
+        ("raddle_preempted", 2),
+    ];
+    let name = "gdb::an_interrupted_thread_has_its_stack_at_each_instruction_of_the_ways_back";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { .. } = mode else {
+            return Ok(());
+        };
+        let program = program("interrupted.c")?;
+        let mut commands = vec![
+            "break compute".to_owned(),
+            "run".to_owned(),
+            "delete".to_owned(),
+        ];
+        commands.push("set scheduler-locking step".to_owned());
+        commands.push("set language c".to_owned());
+        for (place, count) in PLACES {
+            commands.push(format!("tbreak *&{place}"));
+            commands.push("continue".to_owned());
+            for _ in 0..count {
+                commands.push(format!("echo --{place}\\n"));
+                commands.push("bt".to_owned());
+                commands.push("stepi".to_owned());
+            }
+        }
+        commands.push("kill".to_owned());
+        let commands: Vec<&str> = commands.iter().map(String::as_str).collect();
+        let text = gdb_text(&commands, &[program.as_os_str()])?;
+        let stacks: Vec<_> = text.split("--raddle_").skip(1).collect();
+        let outermost = [" clone3 (", " main (", " carrier_main ("];
+        let whole = |stack: &&str| outermost.iter().any(|name| stack.contains(name));
+        ensure!(stacks.len() == 15 && stacks.iter().all(whole), "{text}");
+        Ok(())
+    });
+}
+
+#[test]
 fn what_can_not_be_debugged_is_refused() {
     let name = "gdb::what_can_not_be_debugged_is_refused";
     in_every_mode(name, |mode| {

@@ -27,10 +27,8 @@
 /// in r8 and its handler in rcx for `raddle_enter_handler`, which clears rax.
 /// `arrived` and `preempted` never return.
 ///
-/// Unwinding through `raddle_handler_returned` restores the interrupted registers from the ucontext
-/// at the stack pointer, as for the kernel's own return code: the offsets are those of
-/// `struct ucontext`. `raddle_arrive` and what follows it share these unwind rules, which hold from
-/// the second instruction on.
+/// Unwinding restores the interrupted registers from the ucontext, as for the kernel's own return
+/// code, at each instruction: a debugger stops at any. The offsets are those of `struct ucontext`.
 #[macro_export]
 macro_rules! signal_entries {
     (
@@ -57,63 +55,80 @@ macro_rules! signal_entries {
             ".cfi_adjust_cfa_offset -8",
             "ret",
             ".cfi_endproc",
-            ".p2align 4",
-            "raddle_signal_restorer:",
-            "mov rax, 15",
-            "syscall",
+            // Unwind rules while the ucontext stands at \at of the register that \base reads.
+            ".macro raddle_context_rules base, at",
+            ".cfi_escape 0x0f, 4, \\base, ((160 + \\at) & 0x7f) | 0x80, (160 + \\at) >> 7, 0x06",
+            "raddle_saved 16, \\base, 168+\\at", // rip
+            "raddle_saved 8, \\base, 40+\\at", // r8
+            "raddle_saved 9, \\base, 48+\\at",
+            "raddle_saved 10, \\base, 56+\\at",
+            "raddle_saved 11, \\base, 64+\\at",
+            "raddle_saved 12, \\base, 72+\\at",
+            "raddle_saved 13, \\base, 80+\\at",
+            "raddle_saved 14, \\base, 88+\\at",
+            "raddle_saved 15, \\base, 96+\\at",
+            "raddle_saved 5, \\base, 104+\\at", // rdi
+            "raddle_saved 4, \\base, 112+\\at", // rsi
+            "raddle_saved 6, \\base, 120+\\at", // rbp
+            "raddle_saved 3, \\base, 128+\\at", // rbx
+            "raddle_saved 1, \\base, 136+\\at", // rdx
+            "raddle_saved 0, \\base, 144+\\at", // rax
+            "raddle_saved 2, \\base, 152+\\at", // rcx
+            "raddle_saved 7, \\base, 160+\\at", // rsp
+            ".endm",
+            ".macro raddle_saved register, base, at",
+            ".cfi_escape 0x10, \\register, 3, \\base, ((\\at) & 0x7f) | 0x80, (\\at) >> 7",
+            ".endm",
             ".p2align 4",
             ".cfi_startproc simple",
             ".cfi_signal_frame",
-            // CFA = *(rsp + 160)
-            ".cfi_escape 0x0f, 4, 0x77, 0xa0, 1, 0x06",
-            ".cfi_escape 0x10, 16, 3, 0x77, 0xa8, 1", // rip
-            ".cfi_escape 0x10, 8, 2, 0x77, 40",       // r8
-            ".cfi_escape 0x10, 9, 2, 0x77, 48",
-            ".cfi_escape 0x10, 10, 2, 0x77, 56",
-            ".cfi_escape 0x10, 11, 3, 0x77, 0xc0, 0", // 64
-            ".cfi_escape 0x10, 12, 3, 0x77, 0xc8, 0",
-            ".cfi_escape 0x10, 13, 3, 0x77, 0xd0, 0",
-            ".cfi_escape 0x10, 14, 3, 0x77, 0xd8, 0",
-            ".cfi_escape 0x10, 15, 3, 0x77, 0xe0, 0",
-            ".cfi_escape 0x10, 5, 3, 0x77, 0xe8, 0",  // rdi
-            ".cfi_escape 0x10, 4, 3, 0x77, 0xf0, 0",  // rsi
-            ".cfi_escape 0x10, 6, 3, 0x77, 0xf8, 0",  // rbp
-            ".cfi_escape 0x10, 3, 3, 0x77, 0x80, 1",  // rbx
-            ".cfi_escape 0x10, 1, 3, 0x77, 0x88, 1",  // rdx
-            ".cfi_escape 0x10, 0, 3, 0x77, 0x90, 1",  // rax
-            ".cfi_escape 0x10, 2, 3, 0x77, 0x98, 1",  // rcx
-            ".cfi_escape 0x10, 7, 3, 0x77, 0xa0, 1",  // rsp
-            // The unwind rules hold from the second instruction on.
+            "raddle_context_rules 0x77, 0", // rsp
+            "nop", // unwinders look up the byte before the return address
+            "raddle_signal_restorer:",
+            "mov rax, 15",
+            "syscall",
+            "raddle_context_rules 0x75, 8", // rdi
             "raddle_arrive:",
             "xor esi, esi",
             "raddle_signal_arrived:",
             "lea rsp, [rdi + 8]",
+            "raddle_context_rules 0x77, 0",
             "call {arrived}",
             "ud2",
+            "raddle_context_rules 0x75, 8",
             "raddle_preempted:",
             "lea rsp, [rdi + 8]",
+            "raddle_context_rules 0x77, 0",
             "call {preempted}",
             "ud2",
-            "nop", // unwinders look up the byte before the return address
+            "nop",
             "raddle_handler_returned:",
             "lea rdi, [rsp - 8]",
             "mov rbx, rdi",
-            "and rsp, -16",
+            "and rsp, -16", // no change: the ucontext is aligned
             "call {returned}",
             "lea rsp, [rbx + 8]",
             "mov eax, 15",
             "syscall",
-            ".cfi_endproc",
-            ".p2align 4",
-            "raddle_enter_handler:",
-            "mov rsp, r8",
-            "xor eax, eax",
-            "jmp rcx",
+            "raddle_context_rules 0x75, 8",
             "raddle_resume:",
             "lea rsp, [rdi + 8]",
+            "raddle_context_rules 0x77, 0",
             "mov eax, 15",
             "syscall",
             "ud2",
+            ".cfi_endproc",
+            ".p2align 4",
+            "raddle_enter_handler:",
+            ".cfi_startproc simple",
+            ".cfi_def_cfa r8, 8",
+            ".cfi_offset rip, -8",
+            "mov rsp, r8",
+            "xor eax, eax",
+            "jmp rcx",
+            ".cfi_endproc",
+            ".purgem raddle_context_rules",
+            ".purgem raddle_saved",
             ".popsection",
             on_signal = sym $on_signal,
             arrived = sym $arrived,

@@ -414,12 +414,25 @@ def selected_frame():
     return frame
 
 
+def ensure_code(address):
+    """Refuses an address that isn't in code: a breakpoint there would change the program's data."""
+    with open("/proc/%d/maps" % gdb.selected_inferior().pid) as lines:
+        for line in lines:
+            ends, rights = line.split()[:2]
+            first, end = (int(it, 16) for it in ends.split("-"))
+            if first <= address < end and "x" in rights:
+                return
+    raise gdb.GdbError("the caller of this frame can't be found")
+
+
 def run_until(layout, places, stack):
     """Lets the program go on until the selected green thread is at one of these addresses, on
     whichever carrier that is: in the call that returns to this stack pointer, or behind it."""
     tid = PARKED.green.tid if PARKED.green is not None else here(layout)
     if tid == 0:
         raise gdb.GdbError("no green thread is selected")
+    for address in places:
+        ensure_code(address)
     points = []
     for address in places:
         point = gdb.Breakpoint("*%#x" % address, internal=True)

@@ -15,7 +15,7 @@ const FILES: usize = nr::CLONE_FILES as usize;
 const OTHER_PROCESS: usize = 0x100;
 
 pub(crate) use crate::os::kernel_calls::{cpu_ns, nap};
-pub use crate::os::kernel_calls::{futex_wait, futex_wait_for, futex_wake};
+pub use crate::os::kernel_calls::{futex_wait, futex_wait_for, futex_wake, give_cpu_away};
 pub use crate::state::carrier::STACK_SIZE;
 pub use raddle_arch::KernelThread as Entry;
 

@@ -1,7 +1,7 @@
 //! The runtime's own signals to kernel threads of the process, and the threads that must not get
 //! them: see [`raddle_sched::signal_gate`].
 
-use crate::kernel_threads::roster;
+use crate::kernel_threads::{kthread, roster};
 use crate::state::carrier::{Carrier, PREEMPT};
 use crate::state::process::PROCESS;
 use core::sync::atomic::Ordering;
@@ -24,12 +24,12 @@ pub fn send(tid: u32, signal: usize) -> Option<isize> {
 pub fn close() -> Closed {
     let gate = &PROCESS.signal_gate;
     let own = roster::own_tid();
-    let mut closed = None;
+    let (mut closed, mut times) = (None, 0);
     loop {
         closed = closed.or_else(|| gate.close(own));
         let is_done = closed.is_some() && gate.is_quiet();
-        // SAFETY: no memory is involved. What was sent before is handled at this call's end.
-        unsafe { sys!(nr::__NR_sched_yield) };
+        kthread::give_cpu_away(times); // what was sent before is handled at the call's end
+        times += 1;
         if let Some(closed) = closed.filter(|_| is_done) {
             return closed;
         }

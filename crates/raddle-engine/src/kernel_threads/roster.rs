@@ -257,8 +257,9 @@ pub(crate) fn own_tid() -> u32 {
 
 /// Sends PREEMPT; again while the user has as many signals queued as the limit allows.
 fn signal(tid: u32) {
+    let mut times = 0;
     while own_signals::send(tid, PREEMPT) == Some(err(errno::EAGAIN)) {
-        // SAFETY: no memory is involved.
-        unsafe { sys!(nr::__NR_sched_yield) };
+        kthread::give_cpu_away(times);
+        times += 1;
     }
 }

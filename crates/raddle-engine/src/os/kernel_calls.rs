@@ -50,6 +50,20 @@ pub(crate) fn nap(ns: u64) {
     futex_wait_for(&raw const word, word, ns);
 }
 
+/// Gives the CPU to kernel threads that may have been stopped by this one. `times` is how often
+/// this wait has called before: first it yields. That does nothing for a kernel thread of a lower
+/// scheduling class, so a longer wait sleeps.
+#[cold]
+pub fn give_cpu_away(times: u32) {
+    const YIELDS: u32 = 16;
+    const NAP_NS: u64 = 50_000;
+    if times >= YIELDS {
+        return nap(NAP_NS);
+    }
+    // SAFETY: no memory is involved.
+    unsafe { sys!(nr::__NR_sched_yield) };
+}
+
 /// Wakes up to `count` sleepers on `word`.
 pub fn futex_wake(word: *const u32, count: u32) {
     // SAFETY: FUTEX_WAKE_PRIVATE only uses the address.

@@ -498,15 +498,10 @@ extern "C" fn scheduler_loop() -> ! {
 
 /// Looks at a thread that hasn't left its last carrier before the wait becomes a yield: 1 to 5 us.
 const LOOKS_BEFORE_YIELD: u32 = 64;
-/// Yields before the wait becomes a sleep.
-const YIELDS_BEFORE_NAP: u32 = 64;
-/// How long such a sleep lasts.
-const NAP_NS: u64 = 50_000;
 
 /// Returns once `next` has left the carrier that gave it up, which takes some instructions there.
 /// The kernel may have taken the CPU from that carrier meanwhile, and given it to this one, for the
-/// carrier that posts a thread wakes another one. Then the CPU goes back by a yield. A carrier of a
-/// higher scheduling class than the other one has to sleep for that.
+/// carrier that posts a thread wakes another one. Then the CPU goes back.
 #[inline(always)]
 fn wait_until_left(next: &Thread) {
     let mut looks = 0;
@@ -514,18 +509,9 @@ fn wait_until_left(next: &Thread) {
         looks += 1;
         match looks {
             ..=LOOKS_BEFORE_YIELD => pause(),
-            _ => give_cpu_back(looks - LOOKS_BEFORE_YIELD),
+            _ => kthread::give_cpu_away(looks - LOOKS_BEFORE_YIELD - 1),
         }
     }
-}
-
-#[cold]
-fn give_cpu_back(yields: u32) {
-    if yields > YIELDS_BEFORE_NAP {
-        return kthread::nap(NAP_NS);
-    }
-    // SAFETY: no memory is involved.
-    unsafe { sys!(nr::__NR_sched_yield) };
 }
 
 fn finish_exit(carrier: &Carrier) {

@@ -74,9 +74,10 @@ impl Thread {
     /// The thread has run for `ran_ns` up to `now_ns`.
     pub(crate) fn charge(&self, now_ns: u64, fair_ns: u64, ran_ns: u64, quantum_ns: u64) {
         self.account.ran(now_ns, ran_ns);
+        let engine = self.engine();
         let weight = Weight::of(&self.task.policy.terms);
+        let weight = weight.beside(engine.fair_clock.usual(weight));
         if self.compiles() {
-            let engine = self.engine();
             let load = engine.fair_clock.load();
             let joint = &engine.compilers;
             joint.charge(fair_ns, ran_ns, weight, load);

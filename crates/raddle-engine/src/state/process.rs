@@ -6,6 +6,7 @@
 //! when a backlog lasts.
 
 use crate::os::chunks::Chunks;
+use crate::os::kernel_calls;
 use crate::state::carrier::Carrier;
 use crate::state::clock;
 use crate::state::engine::Engine;
@@ -219,9 +220,7 @@ impl Process {
     ) -> Result<(), isize> {
         // SAFETY: one thread exists; `vdso` comes from the kernel.
         unsafe {
-            raddle_sched::spin::set_relax(|| {
-                sys!(nr::__NR_sched_yield);
-            });
+            raddle_sched::spin::set_relax(kernel_calls::give_cpu_away);
             clock::init(vdso);
         }
         let hooks = core::ptr::from_ref(hooks).cast_mut();

@@ -186,9 +186,10 @@ pub extern "C" fn clone_after(result: isize, call: &mut CallFrame) {
     }
     if shares {
         let made = !is_err(result);
+        let mut times = 0;
         while made && carrier.child_shares.load(Ordering::Acquire) != LEFT && lives(result) {
-            // SAFETY: no memory is involved.
-            unsafe { sys!(nr::__NR_sched_yield) };
+            kthread::give_cpu_away(times);
+            times += 1;
         }
         scheduling::program_started(carrier.thread());
     }

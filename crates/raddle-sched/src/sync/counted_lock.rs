@@ -97,7 +97,7 @@ impl<T> CountedLock<T> {
 
     #[cold]
     fn lock_contended(&self, more: u32) -> u32 {
-        let mut looks = 0;
+        let (mut looks, mut times) = (0, 0);
         loop {
             let seen = self.word.load(Ordering::Relaxed);
             if let Some(raised) = self.take(seen, more) {
@@ -107,7 +107,8 @@ impl<T> CountedLock<T> {
             looks += 1;
             if looks == SPINS {
                 looks = 0;
-                relax();
+                relax(times);
+                times += 1;
             }
         }
     }

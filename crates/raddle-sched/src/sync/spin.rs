@@ -2,7 +2,7 @@
 //!
 //! Holders never park, switch, fault or call out, so a wait is long only if the kernel takes a
 //! holder's CPU away. A waiter that has spun long enough calls the process-wide [`Relax`] hook,
-//! which the engine sets to `sched_yield`.
+//! which gives the CPU away.
 
 use crate::sync::{AtomicU32, Ordering, UnsafeCell, spin_loop};
 use core::mem::transmute;
@@ -11,8 +11,9 @@ use core::ptr::null_mut;
 use core::sync::atomic::AtomicPtr; // not the models': it is no part of the protocol
 use core::sync::atomic::Ordering::Relaxed;
 
-/// The hook that gives the CPU away, called by a waiter after [`SPINS`] fruitless looks.
-pub type Relax = fn();
+/// The hook that gives the CPU away, called by a waiter after [`SPINS`] fruitless looks, with how
+/// often it has called before in this wait.
+pub type Relax = fn(u32);
 
 /// Looks at the lock before a waiter relaxes.
 pub(crate) const SPINS: u32 = 200;
@@ -28,12 +29,12 @@ pub unsafe fn set_relax(relax: Relax) {
     RELAX.store(relax as *mut (), Relaxed);
 }
 
-/// Gives the CPU away.
-pub(crate) fn relax() {
+/// Gives the CPU away, for the time after `times` others in this wait.
+pub(crate) fn relax(times: u32) {
     let relax = RELAX.load(Relaxed);
     if !relax.is_null() {
         // SAFETY: `set_relax` stored a function of this type.
-        unsafe { transmute::<*mut (), Relax>(relax)() };
+        unsafe { transmute::<*mut (), Relax>(relax)(times) };
     }
 }
 
@@ -94,14 +95,15 @@ impl<T> SpinLock<T> {
 
     #[cold]
     fn lock_contended(&self) {
-        let mut looks = 0;
+        let (mut looks, mut times) = (0, 0);
         loop {
             while self.held.load(Ordering::Relaxed) != 0 {
                 spin_loop();
                 looks += 1;
                 if looks == SPINS {
                     looks = 0;
-                    relax();
+                    relax(times);
+                    times += 1;
                 }
             }
             if self.take() {

@@ -47,7 +47,7 @@ impl Version {
             }
             looks += 1;
             match looks % SPINS {
-                0 => relax(),
+                0 => relax(looks / SPINS - 1),
                 _ => spin_loop(),
             }
         }

@@ -103,6 +103,22 @@ fn a_pair_that_hands_over_shares_with_one_that_computes() {
 }
 
 #[test]
+fn a_niceness_that_all_tasks_have_changes_no_share() {
+    for nice in [-20, -5, 0, 5, 19] {
+        for seed in 0..SEEDS {
+            let mut world = World::new(seed, 1);
+            world.nice = nice;
+            let computing = world.add(Behaviour::Compute);
+            world.add_pair(10 * US);
+            world.play(1000 * MS);
+            let part = world.ran_ns(computing) as f64 / 1000e6;
+            assert!((0.4..0.6).contains(&part), "{part} of the CPU at {nice}");
+            check_waits(&world);
+        }
+    }
+}
+
+#[test]
 fn a_woken_task_interrupts_its_waker_that_computes() {
     each_seed_and_count(|seed, carriers| {
         let mut world = World::new(seed, carriers);

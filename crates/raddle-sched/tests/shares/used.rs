@@ -8,6 +8,7 @@ use std::rc::Rc;
 pub(crate) struct Used {
     pub own: Account,
     pub joint: Option<Rc<JointAccount>>,
+    pub weight: Weight,
 }
 
 impl Used {
@@ -35,7 +36,8 @@ impl Used {
     }
 
     pub(crate) fn ran(&self, now_ns: u64, ran_ns: u64, clock: &FairClock) {
-        let (fair_ns, weight) = (clock.read_ns(), Weight::ONE);
+        let fair_ns = clock.read_ns();
+        let weight = self.weight.beside(clock.usual(self.weight));
         self.own.ran(now_ns, ran_ns);
         match &self.joint {
             Some(joint) => joint.charge(fair_ns, ran_ns, weight, clock.load()),

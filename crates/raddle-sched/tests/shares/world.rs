@@ -1,5 +1,6 @@
 //! Imaginary carriers and tasks around the real order.
 
+use raddle_sched::policies::Weight;
 use raddle_sched::policy::QUANTUM_NS;
 use raddle_sched::share::{
     Account, AheadQueue, Chooser, FairClock, GRANULARITY_NS, JointAccount, Load, Sources,
@@ -93,6 +94,8 @@ pub(crate) struct World {
     pub wake_ns: u64,
     pub wakes: u64,
     pub most_runnable: usize,
+    /// The niceness of tasks that are added.
+    pub nice: i32,
     /// A fault on purpose: tasks that are ahead run only if no other waits.
     pub prefers_sleepers: bool,
     /// Tasks at the end of their sleep are also queued on carriers.
@@ -156,6 +159,7 @@ impl World {
             wake_ns: 0,
             wakes: 0,
             most_runnable: 0,
+            nice: 0,
             prefers_sleepers: false,
             wakes_anywhere: false,
             host_share: 1,
@@ -200,6 +204,7 @@ impl World {
             used: Used {
                 own: Account::new(),
                 joint: None,
+                weight: Weight::of_nice(self.nice),
             },
             ran_ns: 0,
             next: 0,

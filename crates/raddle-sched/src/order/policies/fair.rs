@@ -45,7 +45,7 @@ const WEIGHTS: [u64; 40] = {
 
 /// A task's part of CPU time, in proportion to that of others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Weight(u64);
+pub struct Weight(pub(crate) u64);
 
 impl Weight {
     /// The weight of niceness 0.
@@ -53,7 +53,17 @@ impl Weight {
 
     /// Returns the weight of a task with these terms.
     pub fn of(terms: &Terms) -> Self {
-        Self(WEIGHTS[(terms.nice().clamp(-20, 19) + 20) as usize])
+        Self::of_nice(terms.nice())
+    }
+
+    /// Returns the weight of a task of niceness `nice`.
+    pub fn of_nice(nice: i32) -> Self {
+        Self(WEIGHTS[(nice.clamp(-20, 19) + 20) as usize])
+    }
+
+    /// Returns this weight in proportion to another one: [`Weight::ONE`] if they are the same.
+    pub fn beside(self, usual: Self) -> Self {
+        Self((self.0 * UNIT / usual.0.max(1)).max(1))
     }
 
     /// Returns the virtual time for `ran_ns` of CPU time.

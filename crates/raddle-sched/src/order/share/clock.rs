@@ -1,6 +1,10 @@
 //! The fair clock.
 
+use crate::order::policies::Weight;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// A mean of weights is that of about so many turns.
+const TURNS: u64 = 64;
 
 /// How many tasks want to run, and how many can.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +24,8 @@ pub struct FairClock {
     /// The last [`Load`] noted. Written by timed carriers.
     carriers: AtomicU32,
     runnable: AtomicU32,
+    /// See [`FairClock::usual`]: the mean times [`TURNS`]; 0 before the first.
+    usual: AtomicU64,
 }
 
 impl FairClock {
@@ -30,6 +36,7 @@ impl FairClock {
             fair_ns: AtomicU64::new(0),
             carriers: AtomicU32::new(0),
             runnable: AtomicU32::new(0),
+            usual: AtomicU64::new(0),
         }
     }
 
@@ -40,6 +47,7 @@ impl FairClock {
             fair_ns: AtomicU64::new(0),
             carriers: AtomicU32::new(0),
             runnable: AtomicU32::new(0),
+            usual: AtomicU64::new(0),
         }
     }
 
@@ -54,6 +62,21 @@ impl FairClock {
     pub fn advance(&self, ran_ns: u64) -> u64 {
         let share_ns = ran_ns / u64::from(self.load().runnable.max(1));
         self.fair_ns.fetch_add(share_ns, Ordering::Relaxed) + share_ns
+    }
+
+    /// A task of this weight has had a turn. Returns the mean of the weights of some turns.
+    ///
+    /// The clock advances as if all tasks had one weight, and accounts are charged by weights
+    /// beside the usual one. So a niceness that all tasks share changes nothing.
+    pub fn usual(&self, weight: Weight) -> Weight {
+        let before = match self.usual.load(Ordering::Relaxed) {
+            0 => weight.0 * TURNS,
+            before if before / TURNS == weight.0 => return weight,
+            before => before,
+        };
+        let mean = before - before / TURNS + weight.0;
+        self.usual.store(mean, Ordering::Relaxed);
+        Weight(mean / TURNS)
     }
 
     /// Returns the load that was noted last.
