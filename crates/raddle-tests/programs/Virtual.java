@@ -149,7 +149,7 @@ public class Virtual {
         }
     }
 
-    /** Virtual threads hold a monitor and a lock in the heap for a time; other threads want them. */
+    /** Virtual threads hold a monitor and a lock in the heap for a time. Others want them. */
     static void hold() throws InterruptedException {
         var held = new CountDownLatch(2);
         start("monitor-holder", () -> {
