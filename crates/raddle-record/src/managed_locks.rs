@@ -8,6 +8,9 @@
 //! 3. The holder is the thread that ended the wait: it has released the lock. Its stack is that of
 //!    the release.
 //!
+//! The word that a thread waits on has the name of a lock if the thread waited there for that lock
+//! most of the time.
+//!
 //! Waits for a notification (`Object.wait`, `Condition.await`, `threading.Condition.wait`) are no
 //! waits for a lock, unless the thread has been notified and wants the lock again.
 //!
@@ -17,6 +20,8 @@
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
+
+use raddle_inspect::WaitKind;
 
 use crate::history::Position;
 use crate::profile::{Activity, Function, Holder, Lock, Origin, Profile, Waker};
@@ -56,13 +61,16 @@ pub fn add(profile: &mut Profile, seen: &HashMap<u32, Seen>) {
             .or_insert_with(|| wanted(&profile.functions_of(stack).rev().collect::<Vec<_>>()));
         key.clone()
     };
+    let mut words: HashMap<(WaitKind, u64), HashMap<Key, u64>> = HashMap::new();
     for sample in &profile.samples {
-        if !matches!(sample.activity, Activity::Waiting(_)) {
+        let Activity::Waiting(kind) = sample.activity else {
             continue;
-        }
+        };
         let Some(key) = key_of(sample.stack) else {
             continue;
         };
+        let word = words.entry((kind, sample.object)).or_default();
+        *word.entry(key.clone()).or_default() += sample.weight_ns;
         let sums = locks.entry(key).or_default();
         sums.lock.waits += sample.count;
         sums.lock.waited_ns += sample.weight_ns;
@@ -80,6 +88,7 @@ pub fn add(profile: &mut Profile, seen: &HashMap<u32, Seen>) {
             *sums.held_at.entry((thread, stack)).or_default() += waking.weight_ns;
         }
     }
+    name_words(profile, &words);
     let locks = locks.into_iter().map(|((kind, place), sums)| {
         let held_at = most(sums.held_at).into_iter();
         let held_at = held_at.map(|((thread, stack), waited_ns)| Holder {
@@ -101,6 +110,17 @@ pub fn add(profile: &mut Profile, seen: &HashMap<u32, Seen>) {
     locks.truncate(LOCKS_MAX);
     profile.locks.extend(locks);
     profile.locks.sort_by_key(|lock| Reverse(lock.waited_ns));
+}
+
+/// Names the words for which threads waited, if these are of one lock most of the time.
+fn name_words(profile: &mut Profile, words: &HashMap<(WaitKind, u64), HashMap<Key, u64>>) {
+    for wait in profile.waits.iter_mut().filter(|wait| wait.name.is_none()) {
+        let keys = words.get(&(wait.kind, wait.object));
+        let largest = keys.and_then(|keys| keys.iter().max_by_key(|&(key, ns)| (ns, key)));
+        if let Some(((kind, place), _)) = largest.filter(|(_, ns)| **ns > wait.total_ns / 2) {
+            wait.name = Some(format!("{kind} wanted at {place}"));
+        }
+    }
 }
 
 /// Returns the largest of some sums, the largest first.
@@ -195,8 +215,7 @@ fn place(function: &Function) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Sample, Waking};
-    use raddle_inspect::WaitKind;
+    use crate::profile::{Sample, Wait, Waking};
 
     fn function(name: &str) -> Function {
         let origin = match () {
@@ -305,7 +324,18 @@ mod tests {
             waker,
             weight_ns: 40,
         };
+        let wait = |object, total_ns| Wait {
+            kind: WaitKind::CONDVAR,
+            object,
+            name: None,
+            count: 3,
+            total_ns,
+            longest_ns: 9,
+            threads: 1,
+            wakers: Vec::new(),
+        };
         let mut profile = Profile {
+            waits: vec![wait(0x1000, 80), wait(0x1001, 80), wait(7, 1)],
             functions: interner.functions,
             stacks: interner.stacks,
             samples: vec![sample(0, 50, 3), sample(1, 30, 2), sample(0, 20, 0)],
@@ -324,6 +354,9 @@ mod tests {
         assert_eq!((lock.longest_wait_ns, lock.holds), (45, 0));
         assert_eq!(lock.name.as_deref(), Some("wanted at A.take A.x:7"));
         assert_eq!(lock.waits_at, [(stacks[0], 100)]);
+        let names = profile.waits.iter().map(|wait| wait.name.as_deref());
+        let named = Some("Java lock wanted at A.take A.x:7");
+        assert!(names.eq([named, None, None]), "{:?}", profile.waits);
         let held = &lock.held_at[..];
         assert!(matches!(
             held,
