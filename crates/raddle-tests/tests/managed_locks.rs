@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use anyhow::{Context, Result, ensure};
-use raddle_tests::{Mode, Program, Running, free_threaded, or_skip, raddle, say};
+use raddle_tests::{Mode, Program, RunFolder, Running, free_threaded, or_skip, raddle, say};
 use serde_json::Value;
 
 const MODE: Mode = Mode::Raddle { carriers: 2 };
@@ -71,6 +71,22 @@ fn check(lock: &Value, kind: &str, function: &str, place: &str) -> Result<()> {
     Ok(())
 }
 
+/// A recording names the words that threads wait on after the locks.
+fn check_recording(running: &Running) -> Result<()> {
+    let folder = RunFolder::new("managed_locks")?;
+    let file = folder.path().join("a.folded");
+    let mut command = Command::new(raddle()?);
+    command.args(["record", "-d", "2", "-o"]).arg(&file);
+    let output = command.arg(running.pid().to_string()).output()?;
+    ensure!(output.status.success(), "{output:?}");
+    let text = fs::read_to_string(&file)?;
+    for (kind, function) in [("Java monitor", "lockTwo"), ("Java lock", "lockThree")] {
+        let name = format!("({kind} wanted at Shares.{function} Shares.java:");
+        ensure!(text.contains(&name), "no {name}");
+    }
+    Ok(())
+}
+
 fn start(line: &[OsString]) -> Result<Running> {
     let mut command = MODE.command(line)?;
     // Long enough for all looks.
@@ -113,7 +129,7 @@ fn locks_of_java_are_the_methods_that_want_them() {
                 let result = check(lock, kind, function, &place);
                 result.or_else(|_| check(lock, kind, function, &next))?;
             }
-            Ok(())
+            check_recording(&running)
         };
         if or_skip(test, one().map_err(|error| variant.name(error))).is_some() {
             say(&format!("{}: 3 locks", variant.label));
