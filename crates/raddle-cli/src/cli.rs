@@ -14,6 +14,7 @@ mod top;
 mod trace;
 
 use std::ffi::OsString;
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process;
 
@@ -26,6 +27,7 @@ use raddle_inspect::settings::{self, QUANTA_US, THREADS_MAX};
 use crate::failure::Failure;
 use crate::run::pattern::Pattern;
 use crate::run::policy::{Policy, Share};
+use crate::stdout::print;
 pub(crate) use bench::{BenchArguments, BenchCommand, Group, InsightArguments, ServersArguments};
 pub(crate) use core_file::CoreArguments;
 pub(crate) use ctl::{Allotment, Change, CtlArguments, Switch};
@@ -327,7 +329,11 @@ pub(crate) fn parse() -> Result<Command> {
     match matches.and_then(|matches| Arguments::from_arg_matches(&matches)) {
         Ok(arguments) => Ok(arguments.command),
         Err(error) if !error.use_stderr() => {
-            error.print()?;
+            if io::stdout().is_terminal() {
+                error.print()?; // with colours
+            } else {
+                print(&error.render().to_string())?;
+            }
             process::exit(0)
         }
         Err(error) => Err(sentence(&error).into()),

@@ -24,8 +24,9 @@ use crate::dump::filter::rebuild;
 use crate::dump::from_core::{Opened, truncated};
 use crate::dump::locate::Location;
 use crate::dump::understand;
-use crate::failure::{Failure, more_rights, print, say};
+use crate::failure::{Failure, more_rights, say};
 use crate::output::Output;
+use crate::stdout::print;
 
 /// Set in the number of a kernel thread if a green thread has the same one.
 const APART: u32 = 1 << 30;

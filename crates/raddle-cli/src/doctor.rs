@@ -19,6 +19,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 use crate::cli::DoctorArguments;
+use crate::stdout::stdout;
 use crate::table::{Align, Table};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -116,7 +117,7 @@ pub(crate) fn run(arguments: &DoctorArguments) -> Result<ExitCode> {
         state: worst(&findings),
         findings,
     };
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     if arguments.json {
         let text = serde_json::to_string_pretty(&report)?;
         writeln!(out, "{text}")?;

@@ -39,6 +39,7 @@ use raddle_stacks::locks::Deadlock;
 
 use crate::cli::{Allotment, Change, CtlArguments, DumpArguments, StackArguments, Switch};
 use crate::failure::{Failure, say};
+use crate::stdout::stdout;
 use filter::Filter;
 pub(crate) use groups::without_numbers;
 use stacks::Taken;
@@ -168,7 +169,7 @@ fn show(is_json: bool, facts: &Facts<'_>, snapshot: &Snapshot<'_>) -> Result<()>
         let missing = silence.or(facts.missing.as_deref());
         missing.into_iter().chain(names).for_each(say);
     }
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = io::BufWriter::new(stdout());
     if is_json {
         let document = document::Document::new(facts, snapshot);
         serde_json::to_writer_pretty(&mut out, &document).map_err(io::Error::from)?;
@@ -306,7 +307,7 @@ pub(crate) fn control(arguments: &CtlArguments) -> Result<ExitCode> {
     let snapshot = understand(pid, &bytes)?;
     let header = snapshot.header();
     if let Change::Policy { policy } = &arguments.change {
-        writeln!(io::stdout(), "process {pid}: {}", lines::policy(header))?;
+        writeln!(stdout(), "process {pid}: {}", lines::policy(header))?;
         let is_it = policy.is_none_or(|policy| policy as u32 == header.policy.0);
         return Ok(ExitCode::from(u8::from(!is_it)));
     }
@@ -318,7 +319,7 @@ pub(crate) fn control(arguments: &CtlArguments) -> Result<ExitCode> {
             Switch::On => "records events",
             Switch::Off => "records no events",
         };
-        writeln!(io::stdout(), "process {pid}: {does}")?;
+        writeln!(stdout(), "process {pid}: {does}")?;
         return Ok(ExitCode::SUCCESS);
     }
     let quantum = match header.quantum_ns {
@@ -326,10 +327,7 @@ pub(crate) fn control(arguments: &CtlArguments) -> Result<ExitCode> {
         ns => format!("quantum {} us", ns / 1000),
     };
     let carriers = header.wanted;
-    writeln!(
-        io::stdout(),
-        "process {pid}: carriers {carriers}, {quantum}"
-    )?;
+    writeln!(stdout(), "process {pid}: carriers {carriers}, {quantum}")?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -350,7 +348,7 @@ fn says_share(pid: u32, header: &Header, number: u32, part: Allotment) -> Result
         let what = format!("process {pid} has not changed the part of number {number}");
         return Err(Failure::new(1, what, text).into());
     }
-    writeln!(io::stdout(), "process {pid}: {text}")?;
+    writeln!(stdout(), "process {pid}: {text}")?;
     Ok(ExitCode::SUCCESS)
 }
 

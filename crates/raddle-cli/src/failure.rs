@@ -67,17 +67,6 @@ pub(crate) fn more_rights() -> &'static str {
     }
 }
 
-/// Prints a text on standard output.
-///
-/// # Errors
-/// Those of the output, such as a full disk: `println!` would panic.
-pub(crate) fn print(text: &str) -> io::Result<()> {
-    use io::Write;
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
-}
-
 /// Prints one line on standard error; if that is closed, the line is lost.
 pub(crate) fn say(sentence: &str) {
     use io::Write;

@@ -20,6 +20,7 @@ mod recording;
 mod report;
 mod run;
 mod stack;
+mod stdout;
 mod table;
 mod top;
 mod trace;

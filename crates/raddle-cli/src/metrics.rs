@@ -18,7 +18,6 @@ mod page;
 mod reading;
 mod server;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -26,6 +25,7 @@ use anyhow::Result;
 use crate::cli::MetricsArguments;
 use crate::dump::process::Process;
 use crate::failure::{Failure, say};
+use crate::stdout::print;
 use exporter::{Chosen, Exporter};
 
 pub(crate) fn run(arguments: &MetricsArguments) -> Result<ExitCode> {
@@ -44,10 +44,7 @@ pub(crate) fn run(arguments: &MetricsArguments) -> Result<ExitCode> {
         say(&failure.to_string());
         is_whole = false;
     }
-    let text = page::text(samples)?;
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()?;
+    print(&page::text(samples)?)?;
     Ok(ExitCode::from(u8::from(!is_whole)))
 }
 

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
 
-use crate::failure::{Failure, print, say};
+use crate::failure::{Failure, say};
+use crate::stdout::print;
 
 /// A file that is being written. It has no name until it is kept, so that nothing is left if this
 /// process is killed; where the file system can't do that, it is removed unless it is kept.

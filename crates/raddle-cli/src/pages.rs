@@ -1,17 +1,18 @@
 //! Completion scripts and manual pages, generated from the one definition of the command line.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use anyhow::Result;
 
 use crate::cli::{CompletionsArguments, ManArguments, definition};
 use crate::failure::Failure;
+use crate::stdout::stdout;
 
 pub(crate) fn completions(arguments: &CompletionsArguments) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut definition(), "raddle", &mut script);
-    io::stdout().write_all(&script)?;
+    stdout().write_all(&script)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -20,8 +20,9 @@ use anyhow::Result;
 use signal_hook::consts::{SIGHUP, SIGTERM};
 
 use crate::cli::RecordArguments;
-use crate::failure::{Failure, print, say};
+use crate::failure::{Failure, say};
 use crate::recording::ends_by_signal;
+use crate::stdout::print;
 use formats::Files;
 use program::Program;
 use raddle_record::outputs::summary;

@@ -17,6 +17,7 @@ use crate::cli::ReportArguments;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::record::formats::Files;
+use crate::stdout::{print, stdout};
 
 pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
     match arguments.files.as_slice() {
@@ -37,7 +38,7 @@ fn show(arguments: &ReportArguments, profile: &Profile) -> Result<()> {
     if arguments.json {
         return print_json(&Document::of(profile));
     }
-    print(&summary::text(profile))
+    Ok(print(&summary::text(profile))?)
 }
 
 /// Shows what differs between two recordings.
@@ -58,7 +59,7 @@ fn compare(arguments: &ReportArguments, before: &Profile, after: &Profile) -> Re
     if arguments.json {
         return print_json(&comparison);
     }
-    print(&comparison.text())
+    Ok(print(&comparison.text())?)
 }
 
 type Writer = fn(&Profile, &Profile, &mut dyn Write) -> io::Result<()>;
@@ -97,16 +98,9 @@ fn failed(path: &Path, error: &ReadError) -> Failure {
 }
 
 fn print_json(document: &impl Serialize) -> Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
+    let mut out = BufWriter::new(stdout());
     serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from)?;
     writeln!(out)?;
-    out.flush()?;
-    Ok(())
-}
-
-fn print(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
     out.flush()?;
     Ok(())
 }

@@ -14,7 +14,7 @@
 //! refusing programs that can't have green threads (scripts would need to know which can).
 
 pub(crate) mod elf;
-mod inherit;
+pub(crate) mod inherit;
 mod launch;
 pub(crate) mod pattern;
 pub(crate) mod policy;

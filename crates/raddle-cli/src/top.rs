@@ -30,6 +30,7 @@ use anyhow::Result;
 use crate::cli::{SortKey, TopArguments};
 use crate::dump::filter::Filter;
 use crate::failure::{Failure, say};
+use crate::stdout::stdout;
 use lints::{Lint, Watch};
 use look::{Frame, Looker};
 use source::{Condition, Source};
@@ -133,7 +134,7 @@ fn print(
     lints: &[Lint],
     shown: &Shown,
 ) -> Result<()> {
-    let mut out = io::BufWriter::new(io::stdout().lock());
+    let mut out = io::BufWriter::new(stdout());
     if arguments.json {
         let document = document::Document::new(source, frame, lints, shown);
         let written = if arguments.batch {

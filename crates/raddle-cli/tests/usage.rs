@@ -2,8 +2,9 @@
 
 mod common;
 
-use common::{Folder, raddle, refuses, succeeds, text};
-use std::process::Stdio;
+use common::{Folder, RADDLE, raddle, refuses, succeeds, text};
+use std::fs::File;
+use std::process::{Command, Stdio};
 
 const COMMANDS: &str = "name one of run, doctor, dump, top, core, gdb, record, report, \
       locks, trace, metrics, ctl, bench, completions, man";
@@ -323,6 +324,30 @@ fn a_closed_standard_output_is_told_by_the_status_alone() {
     let output = child.unwrap().wait_with_output().unwrap();
     assert_eq!(text(&output.stderr), "");
     assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
+fn an_output_that_can_not_be_written_is_one_sentence() {
+    let lines: [&[&str]; 6] = [
+        &["--help"],
+        &["--version"],
+        &["doctor"],
+        &["completions", "bash"],
+        &["metrics", "--all"],
+        &["top", "--help"],
+    ];
+    for line in lines {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let sentence = "standard output can't be written (No space left on device (os error 28)): \
+                        write it to a place with room";
+        refuses(raddle(line).stdout(full), 2, sentence);
+        let mut closed = Command::new("sh");
+        closed
+            .args(["-c", "exec \"$0\" \"$@\" >&-", RADDLE])
+            .args(line);
+        let sentence = "standard output is closed: open it, or give >/dev/null";
+        refuses(&mut closed, 2, sentence);
+    }
 }
 
 #[test]

@@ -52,7 +52,9 @@ fn check(how: &str, is_signalled: bool, why: &str) -> Result<()> {
     let lines = usize::from(!why.is_empty());
     ensure!(
         said.contains(why) && said.lines().count() == lines,
-        "{said}"
+        "{said}{}{}",
+        running.stdout_so_far(),
+        String::from_utf8_lossy(&output.stdout)
     );
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(text.contains("\" main"), "{text}");

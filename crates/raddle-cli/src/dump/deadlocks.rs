@@ -18,6 +18,7 @@ use super::stacks::{NONSENSE, OldWaits, Subject, Taken, doing};
 use super::{Facts, Shown, document, groups, sitting, understand, waits};
 use crate::cli::DumpArguments;
 use crate::failure::say;
+use crate::stdout::stdout;
 
 /// The exit status for a process with a deadlock.
 const HAS_DEADLOCK: u8 = 3;
@@ -81,7 +82,7 @@ impl Findings {
     /// Prints the deadlocks. Returns the exit status.
     pub(super) fn show(&self, pid: u32, arguments: &DumpArguments) -> Result<ExitCode> {
         let how = Shown::of(&arguments.stacks);
-        let mut out = io::BufWriter::new(io::stdout().lock());
+        let mut out = io::BufWriter::new(stdout());
         if arguments.json {
             let snapshot = understand(pid, &self.taken.snapshot)?;
             let facts = Facts {

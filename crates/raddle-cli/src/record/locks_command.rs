@@ -12,8 +12,8 @@ use serde::Serialize;
 use super::recorder::Recorder;
 use super::result;
 use crate::cli::LocksArguments;
-use crate::failure::print;
 use crate::recording::ends_by_signal;
+use crate::stdout::print;
 
 const JAVA: &str = "locks of Java are not shown; raddle record has the waits for them";
 

@@ -8,10 +8,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 /// Whether SIGPIPE was ignored. Written by [`record`] while there is one thread, before `main`;
-/// read by [`restore`]. Relaxed: one thread writes and reads.
+/// read by [`restore`]. Relaxed: threads begin after the writes.
 static SIGPIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 
-/// One bit for each of the descriptors 0 to 2 that was closed; written and read likewise.
+/// One bit for each of the descriptors 0 to 2 that was closed; written likewise.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
 
 /// ld.so calls it before the entry point of the runtime.
@@ -33,6 +33,11 @@ extern "C" fn record() {
             CLOSED.fetch_or(1 << descriptor, Ordering::Relaxed);
         }
     }
+}
+
+/// Returns true if a standard descriptor was closed when the command began.
+pub(crate) fn was_closed(descriptor: i32) -> bool {
+    CLOSED.load(Ordering::Relaxed) & (1 << descriptor) != 0
 }
 
 /// Undoes the changes. Only `execve` may follow: standard streams may be closed now.
