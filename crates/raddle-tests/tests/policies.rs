@@ -310,7 +310,10 @@ fn ask(flags: &[&str], asked: &[&str]) -> Result<String> {
 fn threads_that_begin_and_end_starve_no_other_under_fair() {
     for carriers in [1, 2] {
         let flags = ["--policy", "fair"];
-        let output = or_skip("fair", run_program("starving.c", &flags, carriers, &["create"]));
+        let output = or_skip(
+            "fair",
+            run_program("starving.c", &flags, carriers, &["create"]),
+        );
         let Some(output) = output else { return };
         let text = String::from_utf8(output.stdout).expect("text");
         let longest_ms: f64 = text

@@ -271,10 +271,7 @@ fn no_thread_waits_for_long_beside_threads_that_begin_and_end_or_yield() {
     in_every_mode(name, |mode| {
         for which in ["create", "yield"] {
             let longest_ms = starving(mode, which)?;
-            ensure!(
-                longest_ms < 80.0,
-                "{which}: a thread waits {longest_ms} ms"
-            );
+            ensure!(longest_ms < 80.0, "{which}: a thread waits {longest_ms} ms");
         }
         Ok(())
     });

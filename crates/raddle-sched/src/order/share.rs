@@ -21,9 +21,9 @@
 //!    until no turn has been long for [`LINGER_NS`].
 //! 2. A timed carrier charges the task that leaves for the CPU time of its turn, and advances the
 //!    fair clock by that time divided by the number of runnable tasks. So `n` runnable tasks on `c`
-//!    carriers advance the clock by `c / n` of the CPU time that each carrier gets. The last turn of
-//!    a task that ends counts, too. A task that lends its turn to the holder of a lock pays for it,
-//!    and lends none while it is ahead.
+//!    carriers advance the clock by `c / n` of the CPU time that each carrier gets. The last turn
+//!    of a task that ends counts, too. A task that lends its turn to the holder of a lock pays for
+//!    it, and lends none while it is ahead.
 //! 3. A task that is woken or yields is queued first in, first out if it is due, and in the
 //!    [`AheadQueue`] otherwise. A task that is preempted is always queued there: a ring gives the
 //!    same number of turns to each task, and so less than its share to a task with short slices.

@@ -93,7 +93,9 @@ impl Account {
     /// this one's, too. Otherwise a task that makes others, one after the other, would always seem
     /// to use little.
     pub fn inherit_back(&self, ended: &Self, now_ns: u64) {
-        let more_ns = ended.recent_ns(now_ns).saturating_sub(self.recent_ns(now_ns));
+        let more_ns = ended
+            .recent_ns(now_ns)
+            .saturating_sub(self.recent_ns(now_ns));
         self.ran(now_ns, more_ns);
     }
 

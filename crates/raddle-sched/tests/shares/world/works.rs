@@ -100,7 +100,10 @@ impl World {
         let joins = std::mem::take(&mut self.greens[green].next) != 0;
         if !joins {
             self.greens[green].next = 1;
-            let (maker, new) = (&self.greens[green].used.own, &self.greens[green + 1].used.own);
+            let (maker, new) = (
+                &self.greens[green].used.own,
+                &self.greens[green + 1].used.own,
+            );
             new.reset(self.clock.read_ns());
             new.inherit(maker);
             self.woke(own, green, green + 1, MOMENT_NS);
