@@ -194,6 +194,38 @@ fn shares_hold_however_many_tasks_a_group_has() {
     }
 }
 
+/// Creators wait for the end of the task that they have made, and make another one.
+#[test]
+fn a_task_has_its_part_beside_others_that_make_short_ones() {
+    const SHORT_NS: u64 = 100_000;
+    for creators in [1, 4, 16] {
+        let (tasks, mut order) = (Tasks::new(creators + 1), order_of(Kind::Fair));
+        let mut used_ns = vec![0; creators + 1];
+        for (index, task) in tasks.0.iter().enumerate() {
+            task.policy.reset(1);
+            order.enqueue(tasks.get(index), Reason::New, 0);
+        }
+        let mut all_ns = 0;
+        while all_ns < 1000 * QUANTUM_NS {
+            let task = order.pick(0).expect("all are queued");
+            let index = tasks.index(task);
+            let ran_ns = if index == 0 { QUANTUM_NS } else { SHORT_NS };
+            (used_ns[index], all_ns) = (used_ns[index] + ran_ns, all_ns + ran_ns);
+            if index == 0 {
+                task.get().policy.terms.set_ran_ns(used_ns[0]);
+                order.enqueue(task, Reason::Preempted, 0);
+            } else {
+                task.get().policy.terms.set_ran_ns(ran_ns);
+                order.ended(task);
+                task.get().policy.reset(1);
+                order.enqueue(task, Reason::New, 0);
+            }
+        }
+        let part = used_ns[0] as f64 / all_ns as f64 * (creators + 1) as f64;
+        assert!((0.8..1.5).contains(&part), "{part} beside {creators}");
+    }
+}
+
 #[test]
 fn who_slept_does_not_come_back_with_a_claim_on_all_that_time() {
     let (tasks, mut order) = (Tasks::new(2), order_of(Kind::Fair));

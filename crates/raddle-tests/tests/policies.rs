@@ -10,7 +10,11 @@ use raddle_tests::{Mode, Program, Running, or_skip, raddle, shared_object};
 
 /// Runs `policies.c` with these words under these flags.
 fn run(flags: &[&str], carriers: u16, words: &[&str]) -> Result<Output> {
-    let program = Program::build("policies.c")?;
+    run_program("policies.c", flags, carriers, words)
+}
+
+fn run_program(source: &str, flags: &[&str], carriers: u16, words: &[&str]) -> Result<Output> {
+    let program = Program::build(source)?;
     let mut command = Command::new("timeout");
     command.args(["--kill-after=2", "60"]).arg(raddle()?);
     command
@@ -298,6 +302,27 @@ fn ask(flags: &[&str], asked: &[&str]) -> Result<String> {
     let output = ask_all(flags, &[asked])?.remove(0);
     ensure!(output.status.success(), "{output:?}");
     Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The thread that computes waited for half a second and more when a new thread had less virtual
+/// time than all others, and its own was forgotten at its end.
+#[test]
+fn threads_that_begin_and_end_starve_no_other_under_fair() {
+    for carriers in [1, 2] {
+        let flags = ["--policy", "fair"];
+        let output = or_skip(
+            "fair",
+            run_program("starving.c", &flags, carriers, &["create"]),
+        );
+        let Some(output) = output else { return };
+        let text = String::from_utf8(output.stdout).expect("text");
+        let longest_ms: f64 = text
+            .split_whitespace()
+            .next()
+            .and_then(|word| word.parse().ok())
+            .expect("a number");
+        assert!(longest_ms < 100.0, "{carriers} carriers: {text}");
+    }
 }
 
 #[test]

@@ -253,6 +253,42 @@ fn a_waiter_lends_its_turn_to_the_holder_of_the_lock() {
     });
 }
 
+/// The number that `starving.c` prints in one of its modes.
+fn starving(mode: Mode, which: &str) -> Result<f64> {
+    let program = Program::build("starving.c")?;
+    let line = [program.variants[0].command[0].clone(), which.into()];
+    let outcome = Running::start(mode, mode.command(&line)?, None)?.wait(LIMIT)?;
+    let said = outcome.stdout.split_whitespace().next();
+    Ok(said.context("a number")?.parse()?)
+}
+
+/// Threads that begin and end all the time, or yield, don't keep one that computes from the CPU: it
+/// waited for 130 to 400 ms when the last turn of a thread that ended wasn't counted, and a yield
+/// was a turn like any other.
+#[test]
+fn no_thread_waits_for_long_beside_threads_that_begin_and_end_or_yield() {
+    let name = "presence::no_thread_waits_for_long_beside_threads_that_begin_and_end_or_yield";
+    in_every_mode(name, |mode| {
+        for which in ["create", "yield"] {
+            let longest_ms = starving(mode, which)?;
+            ensure!(longest_ms < 80.0, "{which}: a thread waits {longest_ms} ms");
+        }
+        Ok(())
+    });
+}
+
+/// A waiter that gives up soon, and tries again, lends the holder its own share and no more.
+#[test]
+fn a_waiter_lends_no_more_than_its_own_share() {
+    let name = "presence::a_waiter_lends_no_more_than_its_own_share";
+    in_every_mode(name, |mode| {
+        let percent = starving(mode, "lend")?;
+        let is_right = percent < 250.0 || mode == Mode::Native;
+        ensure!(is_right, "{percent} percent");
+        Ok(())
+    });
+}
+
 /// Starts eight threads that compute by `wrapper`, with as many carriers as CPUs, whatever other
 /// processes do.
 fn compute_in(wrapper: &str) -> Result<Running> {

@@ -181,6 +181,18 @@ pub(crate) fn prepare(carrier: Option<&Carrier>, task: TaskRef, reason: Reason) 
     if is_new { Reason::New } else { reason }
 }
 
+/// The running thread of `carrier`, which isn't bound, ends.
+#[cold]
+pub(crate) fn ends(carrier: &Carrier, thread: &Thread) {
+    let queue = &carrier.engine().queue;
+    if accounting::is_on() && queue.kind() == Kind::Fair {
+        accounting::charge_running(carrier);
+        let task = thread.task_ref();
+        task.get().policy.terms.set_ran_ns(thread.cpu.charged_ns());
+        queue.ended(task);
+    }
+}
+
 /// Says what a plug-in did wrong, if it did.
 pub(crate) fn report(fault: Option<Fault>) {
     let text: &[u8] = match fault {

@@ -10,7 +10,7 @@ use crate::kernel_threads::kthread;
 use crate::scheduling::chaos::Point;
 use crate::scheduling::page_rings;
 use crate::scheduling::ums;
-use crate::scheduling::{bound, chaos, hosts, idle, slow_rings, timed};
+use crate::scheduling::{bound, chaos, hosts, idle, policies, slow_rings, timed};
 use crate::state::carrier::{Carrier, CarrierState};
 use crate::state::process::PROCESS;
 use crate::state::thread::{Thread, WaitKind};
@@ -202,8 +202,21 @@ pub fn end<'a>() -> &'a Thread {
     let carrier = Carrier::current();
     let thread = carrier.thread();
     carrier.exiting.set(thread.as_ptr());
+    if carrier.takes_detour() {
+        end_by_detour(carrier, thread);
+    }
     prepare_to_leave(carrier);
     thread
+}
+
+/// The CPU time of a thread that ends counts where such time is counted.
+#[cold]
+fn end_by_detour(carrier: &Carrier, thread: &Thread) {
+    if carrier.is_timed() {
+        timed::ends(carrier, thread)
+    } else if !carrier.is_bound() {
+        policies::ends(carrier, thread)
+    }
 }
 
 /// Ends the running thread; its hooks run on the carrier's own stack.
@@ -262,6 +275,9 @@ fn leave_for_scheduler(carrier: &Carrier, thread: &Thread) {
 fn prepare_to_leave(carrier: &Carrier) {
     if accounting::is_told() {
         accounting::switched(carrier, None);
+    }
+    if carrier.is_timed() {
+        timed::leaves(carrier);
     }
     carrier.set_thread(core::ptr::null_mut());
 }

@@ -69,6 +69,9 @@ impl Carrier {
             && turn_ns != 0
         {
             thread.charge(now_ns, fair_ns, turn_ns, PROCESS.quantum_ns());
+            if thread.lender.load(Ordering::Relaxed) != 0 {
+                charge_lender(thread, fair_ns, turn_ns);
+            }
         }
         let ahead_waits = !engine.ahead.is_empty();
         if timing.chooser.turn_ended(now_ns, turn_ns, ahead_waits) {
@@ -172,6 +175,10 @@ impl Sources for Queues<'_> {
         take_injected(self.carrier)
     }
 
+    fn queued(&self) -> usize {
+        self.carrier.queue.len()
+    }
+
     fn steal(&mut self) -> Option<TaskRef> {
         idle::steal_backlog(self.carrier)
     }
@@ -220,23 +227,59 @@ pub(crate) fn woke(carrier: &Carrier, task: TaskRef, now_ns: u64) {
 }
 
 /// The running thread of `carrier` waits for a lock that the thread with this id holds. If the
-/// holder waits because it has used more than its share, it runs next instead: what it used is
-/// charged all the same, so it waits for longer afterwards.
+/// holder waits because it has used more than its share, it runs next instead. The waiter pays for
+/// that turn too, and lends no other one while it has used more than its own share: so waiters that
+/// give up soon, and try again, lend their shares and no more.
 #[cold]
 pub fn lend(carrier: &Carrier, holder_tid: u32) {
     let Some(holder) = PROCESS.find(holder_tid) else {
         return;
     };
     let (task, engine) = (holder.task_ref(), holder.engine());
-    if !engine.ahead.take(task) {
+    let lender = carrier.thread();
+    if lender.is_ahead(engine.fair_clock.read_ns()) || !engine.ahead.take(task) {
         return;
     }
+    holder.lender.store(lender.tid(), Ordering::Relaxed);
     if !(carrier.has_queue() && core::ptr::eq(engine, carrier.engine())) {
         PROCESS.post(task)
     } else {
         if let Some(displaced) = carrier.queue.push_lifo(task) {
             carrier.engine().push_ring(carrier, displaced);
         }
+    }
+}
+
+/// `thread` has had a turn of `turn_ns` that another one has lent.
+#[cold]
+fn charge_lender(thread: &Thread, fair_ns: u64, turn_ns: u64) {
+    let lender = PROCESS.find(thread.lender.swap(0, Ordering::Relaxed));
+    if let Some(lender) = lender {
+        lender.begin_turn(fair_ns);
+        lender.pay(fair_ns, turn_ns, PROCESS.quantum_ns());
+    }
+}
+
+/// `maker` has made `thread`, which hasn't run yet.
+pub fn made(thread: &Thread, maker: &Thread) {
+    thread.maker.store(maker.tid(), Ordering::Relaxed);
+    thread.account.inherit(&maker.account);
+}
+
+/// The running thread leaves without a successor. Its turn counts, and so does the last one of a
+/// thread that ends.
+#[cold]
+pub(crate) fn leaves(carrier: &Carrier) {
+    carrier.settle(clock::now_ns());
+}
+
+/// The running thread ends.
+#[cold]
+pub(crate) fn ends(carrier: &Carrier, thread: &Thread) {
+    let now_ns = clock::now_ns();
+    carrier.settle(now_ns);
+    if let Some(maker) = PROCESS.find(thread.maker.load(Ordering::Relaxed)) {
+        maker.account.inherit_back(&thread.account, now_ns);
     }
 }
 
@@ -269,8 +312,10 @@ fn make_room(carrier: &Carrier, thread: &Thread, fair_ns: u64) {
 pub(crate) fn yielded(carrier: &Carrier, thread: &Thread) {
     let now_ns = clock::now_ns();
     let engine = carrier.engine();
+    let turn_ns = carrier.timing.slices.running_ns(now_ns);
     let fair_ns = carrier.settle(now_ns);
     let task = thread.task_ref();
+    carrier.timing.chooser.yielded(turn_ns);
     make_room(carrier, thread, fair_ns);
     delays::ready(task, now_ns);
     if thread.is_ahead(fair_ns) {

@@ -74,6 +74,11 @@ impl Thread {
     /// The thread has run for `ran_ns` up to `now_ns`.
     pub(crate) fn charge(&self, now_ns: u64, fair_ns: u64, ran_ns: u64, quantum_ns: u64) {
         self.account.ran(now_ns, ran_ns);
+        self.pay(fair_ns, ran_ns, quantum_ns);
+    }
+
+    /// The thread pays for a turn of `ran_ns`, its own or a lent one.
+    pub(crate) fn pay(&self, fair_ns: u64, ran_ns: u64, quantum_ns: u64) {
         let engine = self.engine();
         let weight = Weight::of(&self.task.policy.terms);
         let weight = weight.beside(engine.fair_clock.usual(weight));

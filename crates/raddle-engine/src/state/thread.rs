@@ -125,6 +125,11 @@ pub struct Thread {
     /// The CPU time that it has used, weighted by its share. Written by the carrier that runs it or
     /// makes it runnable.
     pub(crate) account: Account,
+    /// The thread that has made it: an id, or 0.
+    pub(crate) maker: AtomicU32,
+    /// The thread that has lent it its turn: an id, or 0. Written by the lender, and by the carrier
+    /// that runs this thread.
+    pub(crate) lender: AtomicU32,
     /// Scheduling attributes.
     pub attributes: attributes::Shared,
     life: AtomicU32,
@@ -296,7 +301,7 @@ impl Thread {
             // Identity, and what libc and the program have said of the thread:
             fs: _, host: _, clear_tid: _, next: _, bind_next: _, green_next: _, share_next: _,
             ums_next: _, reuse: _, name: _, save_area: _, life: _, generation: _, slot: _,
-            cancelled: _, compiles: _, account: _,
+            cancelled: _, compiles: _, account: _, maker: _, lender: _,
             // The child's engines have the policies and settings of the parent's:
             engine: _, routes: _,
             // Only the carrier that forked is left:

@@ -17,7 +17,7 @@ use crate::{scheduling, signal};
 use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use raddle_arch::{ChildRegisters, CloneFrame, RED_ZONE, SwitchFrame, first_frame};
-use raddle_engine::{Carrier, PROCESS, Thread, events, switch, ums};
+use raddle_engine::{Carrier, PROCESS, Thread, events, switch, timed, ums};
 use raddle_sys::{err, errno};
 
 /// Starts the engine, unless it has started. First the only thread takes over its attributes from
@@ -113,7 +113,7 @@ fn discard(thread: &Thread) {
     unsafe { PROCESS.threads.recycle(thread) };
 }
 
-/// Copies the maker's mask and name to a new thread, green or bound.
+/// Copies the maker's mask and name to a new thread, green or bound, and what it has used.
 pub(crate) fn inherit(thread: &Thread, parent: &Thread) {
     thread.signals.mask.store(
         parent.signals.mask.load(Ordering::Relaxed),
@@ -122,6 +122,7 @@ pub(crate) fn inherit(thread: &Thread, parent: &Thread) {
     for (to, from) in thread.name.iter().zip(&parent.name) {
         to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
     }
+    timed::made(thread, parent);
 }
 
 /// Returns true if the calling thread has made no other, or has seen them all end.

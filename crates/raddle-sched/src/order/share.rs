@@ -21,7 +21,9 @@
 //!    until no turn has been long for [`LINGER_NS`].
 //! 2. A timed carrier charges the task that leaves for the CPU time of its turn, and advances the
 //!    fair clock by that time divided by the number of runnable tasks. So `n` runnable tasks on `c`
-//!    carriers advance the clock by `c / n` of the CPU time that each carrier gets.
+//!    carriers advance the clock by `c / n` of the CPU time that each carrier gets. The last turn
+//!    of a task that ends counts, too. A task that lends its turn to the holder of a lock pays for
+//!    it, and lends none while it is ahead.
 //! 3. A task that is woken or yields is queued first in, first out if it is due, and in the
 //!    [`AheadQueue`] otherwise. A task that is preempted is always queued there: a ring gives the
 //!    same number of turns to each task, and so less than its share to a task with short slices.
@@ -30,9 +32,12 @@
 //!    twice in a row while other tasks wait. Otherwise it takes tasks that were queued first in,
 //!    first out. It takes a task that is ahead only if it finds no other. Tasks that wake each
 //!    other have the carrier for [`CHAIN_NS`], whether they were preempted in between or not; then
-//!    it is the turn of one that was queued before.
+//!    it is the turn of one that was queued before. Once all tasks of its queue have yielded after
+//!    short turns, and no other has run meanwhile, the first task of the [`AheadQueue`] is next.
 //! 5. A waker gives way if it has used clearly more [recent](Account::recent_ns) CPU time than the
 //!    woken task ([`gives_way`]): at the wake-up, or later as soon as that is true.
+//!    A new task begins at the fair clock, with the recent time of its maker; at its end its own is
+//!    the maker's, too.
 //! 6. A task that is ahead runs for [`slice_ns`] while tasks that are due wait, and for a quantum
 //!    while only tasks that are ahead do.
 //!

@@ -179,6 +179,70 @@ fn tasks_have_their_turns_beside_one_that_dispatches_work() {
     });
 }
 
+/// A task that ends has had its turns like any other.
+#[test]
+fn a_task_that_computes_gets_its_share_beside_any_number_that_create_short_ones() {
+    each_seed_and_count(|seed, carriers| {
+        for creators in [carriers, 4 * carriers, 16 * carriers] {
+            for run_ns in [100 * US, 1000 * US] {
+                let mut world = World::new(seed, carriers);
+                let computing = world.add(Behaviour::Compute);
+                (0..creators).for_each(|_| world.add_creator(1000, run_ns));
+                let part = part_of_share(&mut world, computing, creators + 1);
+                assert!((0.8..1.5).contains(&part), "{part} beside {creators}");
+            }
+        }
+    });
+}
+
+/// Waiters that give up soon, and try again, lend the holder no more than their own shares.
+#[test]
+fn a_task_that_computes_gets_its_share_beside_lent_turns() {
+    each_seed_and_count(|seed, carriers| {
+        let mut world = world_of_lenders(seed, carriers);
+        let part = part_of_share(&mut world, 0, 10 * carriers);
+        assert!((0.8..1.5).contains(&part), "{part} of its share");
+    });
+}
+
+/// Nine tasks that compute for each carrier, and one that lends its turn to the ninth.
+fn world_of_lenders(seed: u64, carriers: usize) -> World {
+    let mut world = World::new(seed, carriers);
+    for _ in 0..carriers {
+        for _ in 0..9 {
+            world.add(Behaviour::Compute);
+        }
+        world.add(Behaviour::Lend(1));
+    }
+    world
+}
+
+/// Plays for a while. Returns what part of its share a task has had, as one of `tasks` that are
+/// runnable.
+fn part_of_share(world: &mut World, task: usize, tasks: usize) -> f64 {
+    let time_ns = 40 * MS * tasks.div_ceil(world.carriers()) as u64;
+    world.play(time_ns);
+    check_waits(world);
+    let fair_ns = time_ns * world.carriers() as u64 / tasks as u64;
+    world.ran_ns(task) as f64 / fair_ns.min(time_ns) as f64
+}
+
+/// A round of yields says that none of the tasks has anything urgent to do.
+#[test]
+fn a_task_that_computes_waits_for_one_round_of_those_that_only_yield() {
+    for (seed, yielding) in (0..SEEDS).zip([1, 10, 100].into_iter().cycle()) {
+        let mut world = World::new(seed, 1);
+        for _ in 0..yielding {
+            world.add(Behaviour::Yield(300));
+        }
+        let computing = world.add(Behaviour::Compute);
+        world.play(500 * MS);
+        let longest_us = world.longest_wait_ns(computing) / US;
+        assert!(longest_us < 5000, "{longest_us} us beside {yielding}");
+        check_waits(&world);
+    }
+}
+
 #[test]
 fn no_task_starves_whatever_the_others_do() {
     each_seed_and_count(|seed, carriers| {
@@ -223,4 +287,24 @@ fn an_order_that_prefers_tasks_that_sleep_is_caught() {
     }
     world.play(2000 * MS);
     check_waits(&world);
+}
+
+#[test]
+#[should_panic(expected = "waited")]
+fn an_order_that_forgets_the_time_of_tasks_that_end_is_caught() {
+    let mut world = World::new(1, 1);
+    world.forgets_last_turns = true;
+    world.add(Behaviour::Compute);
+    (0..4).for_each(|_| world.add_creator(1000, 100 * US));
+    world.play(2000 * MS);
+    check_waits(&world);
+}
+
+#[test]
+#[should_panic(expected = "of its share")]
+fn an_order_in_which_lent_turns_cost_nothing_is_caught() {
+    let mut world = world_of_lenders(1, 1);
+    world.lends_for_nothing = true;
+    let part = part_of_share(&mut world, 0, 10);
+    assert!(part > 0.8, "{part} of its share");
 }

@@ -36,9 +36,19 @@ impl Used {
     }
 
     pub(crate) fn ran(&self, now_ns: u64, ran_ns: u64, clock: &FairClock) {
+        self.own.ran(now_ns, ran_ns);
+        self.pay(ran_ns, clock);
+    }
+
+    /// The task has lent a turn of `ran_ns`.
+    pub(crate) fn lent(&self, ran_ns: u64, clock: &FairClock) {
+        self.begin(clock);
+        self.pay(ran_ns, clock);
+    }
+
+    fn pay(&self, ran_ns: u64, clock: &FairClock) {
         let fair_ns = clock.read_ns();
         let weight = self.weight.beside(clock.usual(self.weight));
-        self.own.ran(now_ns, ran_ns);
         match &self.joint {
             Some(joint) => joint.charge(fair_ns, ran_ns, weight, clock.load()),
             None => self.own.charge(fair_ns, ran_ns, QUANTUM_NS, weight),

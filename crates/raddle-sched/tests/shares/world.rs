@@ -14,6 +14,8 @@ use std::rc::Rc;
 
 use crate::used::Used;
 
+mod works;
+
 pub(crate) const US: u64 = 1000;
 pub(crate) const MS: u64 = 1000 * US;
 /// How often sysmon looks at turns that may be over.
@@ -22,6 +24,8 @@ const LOOK_NS: u64 = 100 * US;
 const MOST_TASKS: usize = 4096;
 /// Time between two tasks on a carrier.
 const SWITCH_NS: u64 = 200;
+/// How long calls take that make or lock something.
+const MOMENT_NS: u64 = US;
 
 /// What a task does.
 #[derive(Clone, Copy)]
@@ -42,6 +46,14 @@ pub(crate) enum Behaviour {
     Dispatch(u64, usize),
     /// Runs for a time and yields.
     Yield(u64),
+    /// Runs for a time, makes a new task of the one after it, runs on for a moment, and waits for
+    /// the new task's end.
+    Create(u64),
+    /// Runs for a time and ends.
+    Created(u64),
+    /// Tries for a moment to lock what the task that is so many places before it holds, and lends
+    /// it the turn.
+    Lend(usize),
 }
 
 struct Green {
@@ -55,6 +67,9 @@ struct Green {
     runnable_since_ns: Option<u64>,
     was_woken: bool,
     waits: bool,
+    longest_wait_ns: u64,
+    /// Which task has lent this one its turn.
+    lender: Option<usize>,
 }
 
 struct Carrier {
@@ -98,6 +113,10 @@ pub(crate) struct World {
     pub nice: i32,
     /// A fault on purpose: tasks that are ahead run only if no other waits.
     pub prefers_sleepers: bool,
+    /// A fault on purpose: the last turn of a task that ends is not counted.
+    pub forgets_last_turns: bool,
+    /// A fault on purpose: a turn that is lent costs the lender nothing.
+    pub lends_for_nothing: bool,
     /// Tasks at the end of their sleep are also queued on carriers.
     pub wakes_anywhere: bool,
     /// The carriers get 1 / `host_share` of their CPUs.
@@ -122,6 +141,10 @@ impl Sources for Queues<'_> {
 
     fn take_injected(&mut self) -> Option<TaskRef> {
         self.world.injector.pop()
+    }
+
+    fn queued(&self) -> usize {
+        self.world.carriers[self.own].queue.len()
     }
 
     fn steal(&mut self) -> Option<TaskRef> {
@@ -161,6 +184,8 @@ impl World {
             most_runnable: 0,
             nice: 0,
             prefers_sleepers: false,
+            forgets_last_turns: false,
+            lends_for_nothing: false,
             wakes_anywhere: false,
             host_share: 1,
         };
@@ -177,6 +202,12 @@ impl World {
 
     pub(crate) fn ran_ns(&self, green: usize) -> u64 {
         self.greens[green].ran_ns
+    }
+
+    pub(crate) fn longest_wait_ns(&self, green: usize) -> u64 {
+        let since_ns = self.greens[green].runnable_since_ns;
+        let waits_ns = since_ns.map_or(0, |since_ns| self.now_ns.saturating_sub(since_ns));
+        self.greens[green].longest_wait_ns.max(waits_ns)
     }
 
     fn random(&mut self) -> u64 {
@@ -198,7 +229,10 @@ impl World {
 
     pub(crate) fn add(&mut self, behaviour: Behaviour) -> usize {
         let green = self.greens.len();
-        let waits = matches!(behaviour, Behaviour::Second(_) | Behaviour::Woken(_));
+        let waits = matches!(
+            behaviour,
+            Behaviour::Second(_) | Behaviour::Woken(_) | Behaviour::Created(_)
+        );
         self.greens.push(Green {
             behaviour,
             used: Used {
@@ -212,6 +246,8 @@ impl World {
             runnable_since_ns: None,
             was_woken: false,
             waits,
+            longest_wait_ns: 0,
+            lender: None,
         });
         assert!(green < MOST_TASKS, "tasks must not move");
         self.tasks.push(Task::new());
@@ -239,6 +275,11 @@ impl World {
         self.add(Behaviour::Woken(run_ns));
     }
 
+    pub(crate) fn add_creator(&mut self, every_ns: u64, run_ns: u64) {
+        self.add(Behaviour::Create(every_ns));
+        self.add(Behaviour::Created(run_ns));
+    }
+
     pub(crate) fn add_dispatcher(&mut self, every_ns: u64, workers: usize, run_ns: u64) {
         self.add(Behaviour::Dispatch(every_ns, workers));
         (0..workers).for_each(|_| {
@@ -251,9 +292,10 @@ impl World {
             let long_ns = [5 * US, 50 * US, 500 * US, 5 * MS][self.random() as usize % 4];
             let run = (1000, long_ns);
             let run_ns = self.between(run);
-            match self.random() % 8 {
+            match self.random() % 9 {
                 0 => drop(self.add(Behaviour::Compute)),
                 1 => self.add_pair(run_ns),
+                8 => self.add_creator(run_ns.div_ceil(3), run_ns),
                 2 => self.add_waker(long_ns, run_ns),
                 3 => drop(self.add(Behaviour::Yield(run_ns))),
                 5 => {
@@ -376,6 +418,10 @@ impl World {
             green.ran_ns += turn_ns;
             green.left_ns = green.left_ns.saturating_sub(turn_ns);
             green.used.ran(self.now_ns, turn_ns, &self.clock);
+            let lender = green.lender.take().filter(|_| !self.lends_for_nothing);
+            if let Some(lender) = lender {
+                self.greens[lender].used.lent(turn_ns, &self.clock);
+            }
         }
         let _ = carrier
             .chooser
@@ -431,6 +477,8 @@ impl World {
         let waited_ns = self.now_ns - since_ns.expect("a task runs that was not queued");
         self.runnable -= 1;
         self.longest_wait_ns = self.longest_wait_ns.max(waited_ns);
+        let longest_ns = &mut self.greens[green].longest_wait_ns;
+        *longest_ns = (*longest_ns).max(waited_ns);
         if std::mem::take(&mut self.greens[green].was_woken) {
             self.longest_wake_ns = self.longest_wake_ns.max(waited_ns);
             self.wake_ns += waited_ns;
@@ -445,7 +493,10 @@ impl World {
                 | Behaviour::Waker(ns)
                 | Behaviour::Woken(ns)
                 | Behaviour::Dispatch(ns, _)
+                | Behaviour::Create(ns)
+                | Behaviour::Created(ns)
                 | Behaviour::Yield(ns) => ns,
+                Behaviour::Lend(_) => MOMENT_NS,
             };
         }
         self.greens[green].used.begin(&self.clock);
@@ -483,80 +534,6 @@ impl World {
         self.make_runnable(green);
         let due_ns = self.greens[green].used.due_ns(&self.clock);
         self.ahead.push(self.task(green), due_ns);
-    }
-
-    /// As the engine's: the next task is not one that is ahead if this one is, or has woken it.
-    fn make_room(&mut self, own: usize, green: usize) {
-        let carrier = &self.carriers[own];
-        let is_ahead = self.greens[green].used.is_ahead_after(0, &self.clock);
-        if is_ahead || carrier.queue.peek_lifo().is_some() {
-            carrier.chooser.made_room();
-        }
-    }
-
-    fn work_done(&mut self, own: usize) {
-        let green = self.carriers[own].running.expect("a running task");
-        match self.greens[green].behaviour {
-            Behaviour::Compute => unreachable!("it never ends"),
-            Behaviour::RunAndSleep { sleep, .. } => {
-                self.leave(own);
-                self.greens[green].left_ns = 0;
-                let sleep_ns = self.between(sleep);
-                self.after(sleep_ns, Event::Wake(green));
-            }
-            Behaviour::First(_) => {
-                self.wake(own, green + 1);
-                self.wait(own, green);
-            }
-            Behaviour::Second(_) => {
-                self.wake(own, green - 1);
-                self.wait(own, green);
-            }
-            Behaviour::Woken(_) => self.wait(own, green),
-            Behaviour::Yield(ns) => {
-                self.leave(own);
-                self.greens[green].left_ns = ns;
-                self.make_room(own, green);
-                self.queue(own, green, false);
-            }
-            Behaviour::Waker(ns) => self.woke(own, green, green + 1, ns),
-            Behaviour::Dispatch(ns, workers) => {
-                let next = self.greens[green].next;
-                self.greens[green].next = (next + 1) % workers;
-                self.woke(own, green, green + 1 + next, ns);
-            }
-        }
-    }
-
-    /// The running task wakes `woken`, and runs on for `ns` or gives way.
-    fn woke(&mut self, own: usize, green: usize, woken: usize, ns: u64) {
-        let woken = self.wake(own, woken);
-        self.greens[green].left_ns = ns + (self.now_ns - self.carriers[own].since_ns);
-        if let Some(woken) = woken {
-            let turn_ns = self.now_ns - self.carriers[own].since_ns;
-            let own_ns = self.greens[green].used.own.recent_ns(self.now_ns) + turn_ns;
-            let woken_ns = self.greens[woken].used.own.recent_ns(self.now_ns);
-            if gives_way(own_ns, woken_ns) {
-                return self.preempt(own);
-            }
-        }
-        let turn = self.carriers[own].turn;
-        self.after(ns, Event::Done(own, turn));
-    }
-
-    fn wake(&mut self, own: usize, green: usize) -> Option<usize> {
-        if !std::mem::take(&mut self.greens[green].waits) {
-            return None;
-        }
-        self.greens[green].was_woken = true;
-        self.queue(own, green, true);
-        Some(green)
-    }
-
-    fn wait(&mut self, own: usize, green: usize) {
-        self.leave(own);
-        self.greens[green].left_ns = 0;
-        self.greens[green].waits = true;
     }
 
     /// Sysmon ends turns that are over.

@@ -184,6 +184,8 @@ impl ThreadTable {
         thread.task.policy.reset(tid);
         thread.compiles.store(0, Ordering::Relaxed);
         thread.account.reset(PROCESS.first().fair_clock.read_ns());
+        thread.maker.store(0, Ordering::Relaxed);
+        thread.lender.store(0, Ordering::Relaxed);
         thread.share_next.set(0);
         thread.reuse.set(null());
         thread.task.rank.store(0, Ordering::Relaxed);

@@ -79,6 +79,8 @@ struct Group {
     floor_ns: u64,
     virtual_ns: u64,
     weight: u32,
+    /// Tasks in the heap.
+    waiting: u64,
 }
 
 impl Group {
@@ -87,6 +89,7 @@ impl Group {
         floor_ns: 0,
         virtual_ns: 0,
         weight: 0,
+        waiting: 0,
     };
 
     /// Returns the weight in hundredths; 0, where no shares are set, counts as 100.
@@ -121,6 +124,29 @@ impl Fair {
         }
     }
 
+    /// A task ends. Its group is charged for its last turn. New tasks begin later by that time,
+    /// divided among the tasks that wait: otherwise short tasks, one after the other, would always
+    /// come before a task that computes.
+    pub fn ended(&mut self, task: TaskRef) {
+        let own = of(task);
+        let ran_ns = self.charge_group(task);
+        let group = &mut self.groups[own.in_group.get() as usize];
+        if let Some(each_ns) = ran_ns.checked_div(group.waiting) {
+            group.floor_ns += Weight::of(&own.terms).virtual_ns(each_ns);
+        }
+    }
+
+    /// Charges the group of a task for what the task has run since it was queued, and returns that
+    /// time.
+    fn charge_group(&mut self, task: TaskRef) -> u64 {
+        let own = of(task);
+        let total_ns = own.terms.ran_ns();
+        let ran_ns = total_ns.saturating_sub(own.counted_ns.replace(total_ns));
+        let charged = &mut self.groups[own.in_group.get() as usize];
+        charged.virtual_ns += ran_ns * 100 / charged.weight();
+        ran_ns
+    }
+
     /// Returns the weights as they were set.
     pub fn shares(&self) -> [u32; GROUPS] {
         core::array::from_fn(|index| self.groups[index].weight)
@@ -137,12 +163,10 @@ impl Policy for Fair {
     fn enqueue(&mut self, task: TaskRef, reason: Reason, _: u64) {
         let (own, floor_ns) = (of(task), self.floor_ns);
         let index = own.terms.group().min(GROUPS as u32 - 1);
-        let total_ns = own.terms.ran_ns();
-        let ran_ns = total_ns.saturating_sub(own.counted_ns.replace(total_ns));
+        let ran_ns = self.charge_group(task);
         let before = own.in_group.replace(index);
-        let charged = &mut self.groups[before as usize];
-        charged.virtual_ns += ran_ns * 100 / charged.weight();
         let group = &mut self.groups[index as usize];
+        group.waiting += 1;
         if group.heap.is_empty() {
             group.virtual_ns = group.virtual_ns.max(floor_ns.saturating_sub(CREDIT_NS));
         }
@@ -168,6 +192,7 @@ impl Policy for Fair {
         let group = waiting.min_by_key(|group| group.virtual_ns)?;
         self.floor_ns = self.floor_ns.max(group.virtual_ns);
         let task = group.heap.pop()?;
+        group.waiting -= 1;
         group.floor_ns = group.floor_ns.max(of(task).virtual_ns.get());
         Some(task)
     }

@@ -137,6 +137,13 @@ impl Order {
         self.policy().enqueue(task, reason, now_ns);
     }
 
+    /// A running task ends.
+    pub fn ended(&mut self, task: TaskRef) {
+        if self.kind == Kind::Fair {
+            self.fair.ended(task);
+        }
+    }
+
     /// Takes the task that runs next; `None` if none waits, or if [`Order::take_fault`] returns a
     /// fault.
     pub fn pick(&mut self, now_ns: u64) -> Option<TaskRef> {

@@ -82,6 +82,23 @@ impl Account {
         self.used_ns.store(used_ns, Ordering::Relaxed);
     }
 
+    /// The account of a new task, made by the one that has `maker`: the new task is taken for one
+    /// like its maker, which doesn't give way to it.
+    pub fn inherit(&self, maker: &Self) {
+        self.recent
+            .store(maker.recent.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+
+    /// A task that this one has made ends, with the account `ended`: what it has used recently is
+    /// this one's, too. Otherwise a task that makes others, one after the other, would always seem
+    /// to use little.
+    pub fn inherit_back(&self, ended: &Self, now_ns: u64) {
+        let more_ns = ended
+            .recent_ns(now_ns)
+            .saturating_sub(self.recent_ns(now_ns));
+        self.ran(now_ns, more_ns);
+    }
+
     /// Resets the account for a new task, which has used as much as its share.
     pub fn reset(&self, fair_ns: u64) {
         self.used_ns.store(fair_ns, Ordering::Relaxed);

@@ -19,6 +19,9 @@ pub trait Sources {
     /// the ring.
     fn take_injected(&mut self) -> Option<TaskRef>;
 
+    /// Returns how many tasks wait in this carrier's slot and ring.
+    fn queued(&self) -> usize;
+
     /// Takes a task from the ring of another carrier that has many.
     fn steal(&mut self) -> Option<TaskRef>;
 }
@@ -40,6 +43,10 @@ pub struct Chooser {
     took_ring: Cell<bool>,
     /// True if tasks that were queued first in, first out are next.
     fifo_next: Cell<bool>,
+    /// True if the last turn was short and ended by a yield.
+    has_yielded: Cell<bool>,
+    /// How many such turns there were in a row.
+    yields: Cell<usize>,
 }
 
 impl Chooser {
@@ -79,6 +86,23 @@ impl Chooser {
         self.fifo_next.set(true);
     }
 
+    /// A task that is not ahead yields after a turn of `turn_ns`.
+    pub fn yielded(&self, turn_ns: u64) {
+        self.has_yielded.set(turn_ns < LONG_TURN_NS);
+    }
+
+    /// Returns true if each task of the carrier's queue has yielded since another one ran: none has
+    /// anything urgent to do.
+    fn all_yield(&self, sources: &impl Sources) -> bool {
+        let yields = if self.has_yielded.replace(false) {
+            self.yields.get() + 1
+        } else {
+            0
+        };
+        self.yields.set(yields);
+        yields != 0 && yields >= sources.queued()
+    }
+
     /// Takes the task that runs next, at `now_ns`, when the fair clock says `fair_ns`. `None` if no
     /// task was found.
     pub fn choose(
@@ -88,6 +112,7 @@ impl Chooser {
         ahead: &AheadQueue,
         sources: &mut impl Sources,
     ) -> Option<TaskRef> {
+        let all_yield = self.all_yield(sources);
         let looks = !self.has_looked(now_ns);
         if looks {
             self.look_around(now_ns, sources);
@@ -99,6 +124,7 @@ impl Chooser {
         }
         // A task that is ahead usually runs for long. Look for the tasks that it keeps waiting,
         // because the fair clock counts them.
+        let fair_ns = if all_yield { u64::MAX } else { fair_ns };
         let is_due = ahead.is_due(fair_ns);
         if is_due && !looks {
             self.look_around(now_ns, sources);
@@ -127,6 +153,7 @@ impl Chooser {
 
     fn took_ahead(&self, task: TaskRef) -> TaskRef {
         self.fifo_next.set(true);
+        self.yields.set(0);
         task
     }
 
@@ -190,6 +217,10 @@ mod tests {
 
         fn take_injected(&mut self) -> Option<TaskRef> {
             None
+        }
+
+        fn queued(&self) -> usize {
+            self.ring.len() + usize::from(self.slot.is_some())
         }
 
         fn steal(&mut self) -> Option<TaskRef> {
