@@ -1,5 +1,5 @@
 //! The packages that building and testing need, and getting the missing ones: from apt; what Debian
-//! does not have from PyPI and crates.io, into the target folder.
+//! does not have from PyPI and crates.io, or built from source, into the target folder.
 //!
 //! A package counts as present when its files can be found, however they were installed: the tests
 //! need `javac`, not `default-jdk-headless`. Nothing present is touched or upgraded.
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Result, ensure};
 
-use crate::{deny, shell, workspace};
+use crate::{deny, free_threaded, shell, workspace};
 
 /// A package, the proof of its presence, and the tests that need it.
 struct Dependency {
@@ -29,6 +29,8 @@ enum Presence {
     Wheel(&'static Wheel),
     /// The target folder holds it.
     CargoDeny,
+    /// The target folder holds it.
+    FreeThreaded,
 }
 
 const CARGO_DENY: &str = "cargo-deny";
@@ -145,6 +147,11 @@ const DEPENDENCIES: &[Dependency] = &[
         present: Presence::Wheel(&PROTOBUF),
         without: "lane real: traces by Perfetto's schema",
     },
+    Dependency {
+        package: "python3.13t",
+        present: Presence::FreeThreaded,
+        without: "lane real: CPython without its global lock",
+    },
     programs("nodejs", &["node"], "lane real: JavaScript"),
     programs(
         "elfutils",
@@ -231,8 +238,10 @@ pub(crate) fn ensure(target: &Path, install: bool) -> usize {
     }
     if install && !missing.is_empty() {
         let from_apt = |it: &&Dependency| {
-            let elsewhere = matches!(it.present, Presence::Wheel(_) | Presence::CargoDeny);
-            !elsewhere
+            !matches!(
+                it.present,
+                Presence::Wheel(_) | Presence::CargoDeny | Presence::FreeThreaded
+            )
         };
         let packages: Vec<_> = missing.iter().copied().filter(from_apt).collect();
         if !packages.is_empty() {
@@ -242,6 +251,7 @@ pub(crate) fn ensure(target: &Path, install: bool) -> usize {
             let done = match dependency.present {
                 Presence::Wheel(wheel) => wheel.install(target),
                 Presence::CargoDeny => deny::install(target),
+                Presence::FreeThreaded => free_threaded::install(target),
                 _ => Ok(()),
             };
             if let Err(error) = done {
@@ -282,6 +292,7 @@ impl Presence {
             Presence::File(files) => files.iter().any(|file| Path::new(file).exists()),
             Presence::Jdk(least) => jdk_version().is_some_and(|version| version >= least),
             Presence::CargoDeny => deny::program(target).is_file(),
+            Presence::FreeThreaded => free_threaded::program(target).is_file(),
             Presence::Wheel(wheel) => {
                 wheel.path(target).is_file() || shell::find(wheel.name).is_some()
             }

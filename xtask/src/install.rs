@@ -35,7 +35,8 @@ const PACKAGING: [(&str, &str); 3] = [
 ];
 
 /// Commands for green threads: gdb looks for them beside the library, by its name.
-const GDB_SCRIPTS: [&str; 2] = [
+const GDB_SCRIPTS: [&str; 3] = [
+    "crates/raddle-cli/src/gdb/raddle_gdb_memory.py",
     "crates/raddle-cli/src/gdb/raddle_gdb_light.py",
     "crates/raddle-cli/src/gdb/raddle_gdb.py",
 ];

@@ -15,6 +15,7 @@ mod demo;
 mod deny;
 mod deps;
 mod failures;
+mod free_threaded;
 mod fuzz;
 mod glibc;
 mod install;

@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode> {
     let machine = Machine::look();
     let mut journal = Journal::open(arguments, &machine)?;
     let workshop = Workshop::open(arguments.fraction)?;
-    report::print_head(&machine, &settings);
+    report::print_head(&machine, &settings)?;
     let wanted = |group: Group| [Some(Group::All), Some(group)].contains(&arguments.group);
     let mut measured = false;
     for (_, name, prepare) in GROUPS.iter().filter(|(group, ..)| wanted(*group)) {

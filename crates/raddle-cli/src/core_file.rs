@@ -368,12 +368,12 @@ fn completed_notes(
     let runs =
         |thread: &&ThreadRegisters| thread.kernel_tid.is_some_and(|tid| has_own.contains(&tid));
     let running = threads.iter().filter(runs).rev();
-    let running: HashMap<_, _> = running.map(|it| (it.kernel_tid, it.record.tid)).collect();
-    let number = |kernel_tid: u32| {
-        let green_thread = running.get(&Some(kernel_tid)).copied();
-        green_thread.unwrap_or_else(|| apart(kernel_tid, &green))
+    let running: HashMap<_, _> = running.map(|it| (it.kernel_tid, it)).collect();
+    let change = |kernel_tid: u32| match running.get(&Some(kernel_tid)) {
+        Some(thread) => (thread.record.tid, thread.registers),
+        None => (apart(kernel_tid, &green), None),
     };
-    let mut notes = opened.core.renumbered(&number);
+    let mut notes = opened.core.renumbered(&change);
     let identity = Identity {
         pid,
         signal: opened.core.signal(),

@@ -19,6 +19,7 @@ use crate::dump::process::Process;
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 
 const SCRIPT: &str = concat!(
+    include_str!("gdb/raddle_gdb_memory.py"),
     include_str!("gdb/raddle_gdb_light.py"),
     include_str!("gdb/raddle_gdb.py"),
 );

@@ -26,6 +26,14 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
     out.flush()
 }
 
+/// Prints a line on standard output.
+///
+/// # Errors
+/// Those of [`stdout`].
+pub(crate) fn note(line: &str) -> io::Result<()> {
+    print(&format!("{line}\n"))
+}
+
 impl Write for StandardOutput {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if inherit::was_closed(libc::STDOUT_FILENO) {

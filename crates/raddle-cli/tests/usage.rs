@@ -328,13 +328,14 @@ fn a_closed_standard_output_is_told_by_the_status_alone() {
 
 #[test]
 fn an_output_that_can_not_be_written_is_one_sentence() {
-    let lines: [&[&str]; 6] = [
+    let lines: [&[&str]; 7] = [
         &["--help"],
         &["--version"],
         &["doctor"],
         &["completions", "bash"],
         &["metrics", "--all"],
         &["top", "--help"],
+        &["bench", "yield"],
     ];
     for line in lines {
         let full = File::options().write(true).open("/dev/full").unwrap();

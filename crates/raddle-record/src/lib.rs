@@ -12,6 +12,7 @@
 //! | [`text`] | texts of the program's, as a terminal may have them |
 //! | [`weights`] | the profile that a history and the stacks of its spans come to |
 //! | [`wakers`] | what ended the waits, and from which code |
+//! | [`managed_locks`] | locks of Java and Python that no word tells apart |
 //! | [`outputs`] | files and texts that are made of a profile |
 //! | [`conditions`] | what a trace may wait for |
 //! | [`perfetto`] | a trace for Perfetto |
@@ -25,6 +26,7 @@ pub mod clock;
 pub mod conditions;
 pub mod crash;
 pub mod history;
+pub mod managed_locks;
 pub mod order;
 pub mod outputs;
 pub mod perfetto;

@@ -10,10 +10,12 @@
 //! | `regions` | the memory of a process, and how much of each part belongs into a core |
 //! | `write` | a core file that grows |
 //! | `file` | a core file as memory |
+//! | `carried` | where the library of a program that carries its runtime is |
 //!
 //! Formats: System V ABI (ELF, AMD64 supplement), core(5), and the structures of the kernel's
 //! `elfcore.h` and `user_64.h`.
 
+mod carried;
 mod file;
 mod format;
 mod regions;

@@ -44,6 +44,8 @@ mod carriers;
 pub mod corefile;
 mod elf;
 mod exports;
+#[cfg(test)]
+mod hostile;
 mod java;
 mod kernel;
 mod light;

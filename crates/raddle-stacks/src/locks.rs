@@ -84,6 +84,10 @@ pub enum ObjectKind {
     ParkingMutex,
     ParkingReadWriteLock,
     ParkingLot,
+    /// CPython's lock of one byte: `threading.Lock` without the global lock, and from 3.14 on.
+    PythonMutex,
+    /// Another object of CPython's: an event, a read-write lock.
+    PythonLot,
     /// A word of memory, for a reason that isn't known.
     Futex,
     /// A pipe that is empty.
@@ -105,6 +109,7 @@ impl ObjectKind {
                 | ObjectKind::Condition
                 | ObjectKind::Once
                 | ObjectKind::Futex
+                | ObjectKind::PythonLot
                 | ObjectKind::EmptyPipe
                 | ObjectKind::FullPipe
                 | ObjectKind::Other(_)
@@ -133,6 +138,8 @@ impl ObjectKind {
             ObjectKind::ParkingMutex => "parking_lot::Mutex",
             ObjectKind::ParkingReadWriteLock => "parking_lot::RwLock",
             ObjectKind::ParkingLot => "lock of parking_lot",
+            ObjectKind::PythonMutex => "PyMutex",
+            ObjectKind::PythonLot => "object of CPython",
             ObjectKind::Futex => "futex",
             ObjectKind::EmptyPipe => "empty pipe",
             ObjectKind::FullPipe => "full pipe",

@@ -5,6 +5,8 @@ use std::collections::HashMap;
 
 /// The most different managed frames that are kept of a process.
 const FRAMES_MAX: usize = 1 << 20;
+/// The most bytes of their texts. Names may be long, and differ in lines only.
+const BYTES_MAX: usize = 64 << 20;
 
 /// The language of a managed frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +55,7 @@ pub struct ManagedAt {
 pub(crate) struct ManagedFrames {
     pub all: Vec<ManagedFrame>,
     numbers: HashMap<ManagedFrame, u32>,
+    bytes: usize,
 }
 
 impl ManagedFrames {
@@ -61,9 +64,12 @@ impl ManagedFrames {
         if let Some(&number) = self.numbers.get(&frame) {
             return Some(number);
         }
-        if self.all.len() == FRAMES_MAX {
+        let notes = frame.notes.iter().map(String::len).sum::<usize>();
+        let bytes = frame.name.len() + frame.file.as_ref().map_or(0, String::len) + notes;
+        if self.all.len() == FRAMES_MAX || self.bytes + bytes > BYTES_MAX {
             return None;
         }
+        self.bytes += bytes;
         let number = self.all.len() as u32;
         self.all.push(frame.clone());
         self.numbers.insert(frame, number);

@@ -11,6 +11,8 @@
 mod lines;
 mod objects;
 mod offsets;
+#[cfg(test)]
+mod tests;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -37,8 +39,10 @@ const CODES_MAX: usize = 1 << 18;
 const TRUST: Duration = Duration::from_millis(10);
 /// The most frames that are read of one process.
 const BUDGET: u32 = 1 << 23;
-/// The most bytes of code objects that are read of one process.
+/// The most bytes of code objects that are read of one process, and that are kept.
 const CODE_BYTES: usize = 64 << 20;
+/// About how many bytes a place of a code object takes.
+const PLACE_BYTES: usize = 48;
 /// Where glibc's thread control block has the thread's id, in all versions that raddle supports.
 const TCB_TID: u64 = 720;
 /// The most bytes of a thread's record that have fields that are read.
@@ -65,6 +69,8 @@ pub(crate) struct Python<'a> {
     budget: u32,
     /// Bytes of code objects that may still be read.
     code_bytes: usize,
+    /// About how many bytes all code objects take that are kept.
+    kept_bytes: usize,
 }
 
 impl<'a> Python<'a> {
@@ -74,19 +80,28 @@ impl<'a> Python<'a> {
             let exports = Exports::of(memory, module.start())?;
             let runtime = exports.find("_PyRuntime")?.address;
             let interpreter = exports.find("_PyEval_EvalFrameDefault");
+            let offsets = Offsets::of(memory, &exports, runtime)?;
             Some(Python {
-                memory,
-                offsets: Offsets::of(memory, &exports, runtime)?,
-                runtime,
                 interpreter: interpreter.map(|it| it.address..it.address.saturating_add(it.size)),
-                threads: HashMap::new(),
-                listings: 0,
-                codes: HashMap::new(),
-                pages: Pages::new(memory),
-                budget: BUDGET,
-                code_bytes: CODE_BYTES,
+                ..Python::with(memory, offsets, runtime)
             })
         })
+    }
+
+    fn with(memory: &'a dyn Memory, offsets: Offsets, runtime: u64) -> Python<'a> {
+        Python {
+            memory,
+            offsets,
+            runtime,
+            interpreter: None,
+            threads: HashMap::new(),
+            listings: 0,
+            codes: HashMap::new(),
+            pages: Pages::new(memory),
+            budget: BUDGET,
+            code_bytes: CODE_BYTES,
+            kept_bytes: 0,
+        }
     }
 
     /// Returns the positions of native frames that execute Python frames.
@@ -283,12 +298,14 @@ impl<'a> Python<'a> {
             is_it
         };
         if !self.codes.get_mut(&address).is_some_and(is_known) {
-            if self.codes.len() == CODES_MAX {
+            if self.codes.len() == CODES_MAX || self.kept_bytes > CODE_BYTES {
                 self.codes.clear();
+                self.kept_bytes = 0;
             }
             self.code_bytes.checked_sub(1)?;
             let code = Code::read(memory, offsets, address)?;
             self.code_bytes = self.code_bytes.saturating_sub(code.bytes_read());
+            self.kept_bytes += code.bytes_read();
             self.codes.insert(address, (code, now));
         }
         let position = self.position(frame, address);
@@ -303,8 +320,9 @@ impl<'a> Python<'a> {
             line: position.and_then(|position| code.line(&self.offsets, position)),
             notes: Vec::new(),
         });
-        if code.numbers.len() < PLACES_MAX {
+        if code.numbers.len() < PLACES_MAX && self.kept_bytes <= CODE_BYTES {
             code.numbers.insert(position, number);
+            self.kept_bytes += PLACE_BYTES;
         }
         number
     }
@@ -376,53 +394,5 @@ impl<'a> Trail<'a> {
         let following = record.checked_add(self.field);
         self.next = following.and_then(|at| self.memory.word(at));
         Some(record)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Memory in which all words are addresses in itself, or small numbers.
-    struct Rubbish(u64);
-
-    impl Memory for Rubbish {
-        fn read(&self, address: u64, to: &mut [u8]) -> usize {
-            for (place, byte) in (address..).zip(to.iter_mut()) {
-                let word = ((place / 8) ^ self.0).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-                let word = if word & 7 == 0 { word & 63 } else { word & !7 };
-                *byte = word.to_le_bytes()[(place % 8) as usize];
-            }
-            to.len()
-        }
-    }
-
-    #[test]
-    fn rubbish_is_read_to_an_end() {
-        for seed in 0..2 {
-            let memory = Rubbish(seed);
-            for offsets in offsets::TABLES {
-                let mut python = Python {
-                    memory: &memory,
-                    offsets,
-                    runtime: 0x1000,
-                    interpreter: None,
-                    threads: HashMap::new(),
-                    listings: LISTINGS_MAX - 1,
-                    codes: HashMap::new(),
-                    pages: Pages::new(&memory),
-                    budget: 1 << 12,
-                    code_bytes: 1 << 20,
-                };
-                let mut all = ManagedFrames::default();
-                for _ in 0..4 {
-                    let mut runs = Vec::new();
-                    let state = python.state(0x2000).unwrap();
-                    python.walk(&state, &mut all, &mut runs);
-                    let count: usize = runs.iter().map(|run| run.frames.len()).sum();
-                    assert!(count <= FRAMES_MAX);
-                }
-            }
-        }
     }
 }

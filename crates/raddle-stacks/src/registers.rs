@@ -6,6 +6,10 @@
 //! restored what the program had in registers. A preempted thread has the registers of the
 //! instruction at which it was interrupted.
 //!
+//! A program that carries its runtime has that mapped without a file that a debugger could open, so
+//! that a debugger can't go outwards from there. A thread then has the registers of the first frame
+//! outside of the runtime.
+//!
 //! The stack of a thread that goes on meanwhile is copied between two looks at the thread's slot,
 //! with the slot: registers, slot and stack are of one moment.
 
@@ -157,7 +161,7 @@ fn read(
             (true, None) => (Kind::Running, None),
         };
         let shown = inner.map(|inner| match kind {
-            Kind::Stopped => inner,
+            Kind::Stopped if has_runtime_file(camera) => inner,
             _ => outermost_of_runtime(camera, inner),
         });
         for range in [inner, shown].into_iter().flatten() {
@@ -210,10 +214,19 @@ fn stack_of(registers: &Registers, fs: u64) -> Range<u64> {
     from..to
 }
 
-/// Goes outwards as long as the next frame is the runtime's, too, and out of an interruption.
+/// Returns true if a debugger finds the file that the runtime's code is in.
+fn has_runtime_file(camera: &Camera<'_>) -> bool {
+    let target = camera.target;
+    let module = target.modules.at(target.layout.code.pass_end);
+    module.is_none_or(|module| !module.is_deleted)
+}
+
+/// Goes outwards as long as the next frame is the runtime's, too, and out of an interruption; out
+/// of the runtime if it has no file.
 fn outermost_of_runtime(camera: &mut Camera<'_>, inner: Registers) -> Registers {
     let code = camera.target.layout.code;
     let is_runtime = |address: u64| (code.text_start..code.text_end).contains(&address);
+    let has_file = has_runtime_file(camera);
     let mut registers = inner;
     let mut inside = registers[RIP].unwrap_or(0);
     for _ in 0..RUNTIME_FRAMES_MAX {
@@ -231,7 +244,7 @@ fn outermost_of_runtime(camera: &mut Camera<'_>, inner: Registers) -> Registers 
         inside = address.wrapping_sub(u64::from(!is_interrupted));
         if is_interrupted {
             registers = next;
-        } else if is_runtime(inside) {
+        } else if is_runtime(inside) || !has_file {
             // What an entry has restored stays so up to the program.
             let known = registers;
             registers = next;
@@ -253,8 +266,10 @@ fn user(
     registers: &Registers,
 ) -> UserRegisters {
     const ORIG_RAX: usize = 15;
+    const INSTRUCTION: usize = 16;
     if let (Some(stopped), Some((tid, Doing::Stopped(_)))) = (camera.target.stopped, carrier)
         && let Some(all) = stopped.of(tid, slot.record.tid)
+        && registers[RIP] == Some(all[INSTRUCTION])
     {
         return *all;
     }

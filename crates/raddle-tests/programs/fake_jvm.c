@@ -141,6 +141,7 @@ static void *dispatch(void *unused)
             continue;
         }
         int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        unlink(address.sun_path); /* left behind by a process that had the number before */
         if (bind(listener, (void *)&address, sizeof address) != 0) {
             abort();
         }

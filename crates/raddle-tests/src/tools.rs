@@ -78,6 +78,16 @@ pub(crate) fn python() -> Result<PathBuf> {
     Ok(path.into())
 }
 
+/// CPython without its global lock: where `cargo xtask deps` puts one, or one of `PATH`.
+pub fn free_threaded() -> Result<PathBuf> {
+    let versions = ["python3.13t", "python3.14t", "python3.15t"];
+    let found = versions.iter().find_map(|name| find_tool(name).ok());
+    match found {
+        Some(found) => Ok(found),
+        None => fetched("free-threaded/python3.13t", "python3.13t"),
+    }
+}
+
 /// .NET: where `cargo xtask deps` puts one, or that of `PATH`.
 pub(crate) fn dotnet() -> Result<PathBuf> {
     fetched("dotnet/dotnetcore2/bin/dotnet", "dotnet")

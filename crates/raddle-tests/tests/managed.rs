@@ -1,5 +1,6 @@
 //! `raddle dump`: frames of Python, Java, .NET, Mono and JavaScript between native ones.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +14,7 @@ use serde_json::Value;
 /// Colon-separated interpreters that are tested beside those that are found.
 const PYTHONS: &str = "RADDLE_TEST_PYTHONS";
 const MODE: Mode = Mode::Raddle { carriers: 2 };
+const PATIENCE: Duration = Duration::from_secs(60);
 
 fn start(line: &[OsString], variables: &[(&str, &str)]) -> Result<Running> {
     let mut command = MODE.command(line)?;
@@ -121,6 +123,7 @@ fn pythons() -> Result<Vec<PathBuf>> {
         !found.is_empty(),
         raddle_tests::Missing("python3.9 or later".into())
     );
+    found.splice(0..0, raddle_tests::free_threaded());
     Ok(found)
 }
 
@@ -221,6 +224,65 @@ fn frames_of_python_are_named_and_in_place() {
         let outcome = check_python(&python);
         or_skip(test, outcome.with_context(|| python.display().to_string()));
         say(&format!("tested: {}", python.display()));
+    }
+}
+
+/// Checks one interpreter: the chains of forty threads are those that it says itself.
+fn check_chains(python: &Path) -> Result<usize> {
+    let line: [OsString; 2] = [python.into(), source("chains.py").into()];
+    let running = Running::start(MODE, MODE.command(&line)?, None)?;
+    let started = Instant::now();
+    while !running.stdout_so_far().ends_with("\nready\n") {
+        let so_far = [running.stdout_so_far(), running.stderr_so_far()];
+        ensure!(started.elapsed() < PATIENCE, "never ready: {so_far:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let said = running.stdout_so_far();
+    let mut chains: BTreeMap<u64, Vec<String>> = BTreeMap::new();
+    for line in said.lines().filter(|line| *line != "ready") {
+        match line.strip_prefix("stack ") {
+            Some(tid) => drop(chains.insert(tid.parse()?, Vec::new())),
+            None => chains
+                .last_entry()
+                .context("a frame before a thread")?
+                .get_mut()
+                .push(line.to_owned()),
+        }
+    }
+    ensure!(chains.len() == 40, "{} threads", chains.len());
+    let document = document(&running, &["--stacks"])?;
+    let mut count = 0;
+    for thread in list(&document, "threads")? {
+        let Some(chain) = thread["tid"].as_u64().and_then(|tid| chains.remove(&tid)) else {
+            continue;
+        };
+        let number = thread["stack"].as_u64().context("no stack")? as usize;
+        let stack = &list(&document, "stacks")?[number];
+        ensure!(stack["guessed"] == 0, "guessed frames: {stack:#}");
+        ensure!(list(stack, "managed")?.is_empty(), "not placed: {stack:#}");
+        let mut found = Vec::new();
+        for frame in list(stack, "frames")? {
+            for managed in list(frame, "managed")? {
+                let word = |field: &str| managed[field].as_str().unwrap_or("?");
+                let file = word("file").to_owned();
+                found.push(format!("{} {} {file}", managed["line"], word("name")));
+            }
+        }
+        ensure!(found == chain, "{found:#?} and not {chain:#?}");
+        count += found.len();
+    }
+    ensure!(chains.is_empty(), "no threads {:?}", chains.keys());
+    Ok(count)
+}
+
+#[test]
+fn chains_of_python_are_those_that_the_interpreter_says() {
+    let test = "managed::chains_of_python_are_those_that_the_interpreter_says";
+    for python in or_skip(test, pythons()).unwrap_or_default() {
+        let outcome = check_chains(&python).with_context(|| python.display().to_string());
+        if let Some(count) = or_skip(test, outcome) {
+            say(&format!("{}: {count} frames", python.display()));
+        }
     }
 }
 

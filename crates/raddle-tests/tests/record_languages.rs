@@ -6,7 +6,7 @@ mod recordings;
 use std::ffi::OsString;
 
 use anyhow::{Context, Result, ensure};
-use raddle_tests::{Mode, Program, RunFolder};
+use raddle_tests::{Mode, Program, RunFolder, free_threaded};
 use recordings::{
     COMPUTING, LOCKS, Recorded, Stacks, WAITING, command_line, compare_all, executing, read,
     record, record_program, times, with_carriers,
@@ -100,6 +100,18 @@ fn shares_of_python_are_those_that_the_program_has_measured() {
     let name = "record_languages::shares_of_python_are_those_that_the_program_has_measured";
     with_carriers(name, |_, mode| {
         let (_, said, stacks) = recorded("shares-python", mode, &command_line("shares.py")?)?;
+        compare_all(&said, &stacks, &COMPUTING, &WAITING, &LOCKS)?;
+        are_named(&stacks)
+    });
+}
+
+#[test]
+fn shares_of_python_without_a_global_lock_are_right() {
+    let name = "record_languages::shares_of_python_without_a_global_lock_are_right";
+    with_carriers(name, |_, mode| {
+        let mut line = command_line("shares.py")?;
+        line[0] = free_threaded()?.into();
+        let (_, said, stacks) = recorded("shares-free", mode, &line)?;
         compare_all(&said, &stacks, &COMPUTING, &WAITING, &LOCKS)?;
         are_named(&stacks)
     });

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 
 use crate::failure::Failure;
 use crate::run::resolve;
+use crate::stdout::note;
 
 macro_rules! sources {
     ($($name:literal),* $(,)?) => {
@@ -252,7 +253,7 @@ fn jdk(home: PathBuf) -> Option<Jdk> {
 
 /// Reports that something is left out, so that its absence is not taken for a result.
 pub(super) fn skipped(what: &str, why: &str) {
-    println!("{what} is skipped: {why}");
+    let _ = note(&format!("{what} is skipped: {why}")); // then the tables can't be written, either
 }
 
 #[cfg(test)]

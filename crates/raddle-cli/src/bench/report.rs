@@ -13,6 +13,7 @@ use super::process::{EVERY_WAY, Way};
 use crate::cli::BenchArguments;
 use crate::failure::Failure;
 use crate::machine::{Machine, date};
+use crate::stdout::{note, stdout};
 use crate::table::{Align, Table};
 
 /// The comparisons that the table shows: this way against that.
@@ -23,26 +24,27 @@ const RATIOS: [(Way, Way); 4] = [
     (Way::RaddleDefault, Way::NativeOne),
 ];
 
-pub(super) fn print_machine(machine: &Machine, rounds: u32) {
+pub(super) fn print_machine(machine: &Machine, rounds: u32) -> io::Result<()> {
     let quota = machine
         .cpu_quota
         .map(|quota| format!(", quota {quota:.2}"))
         .unwrap_or_default();
-    println!(
+    note(&format!(
         "{}, {} CPUs{quota}, Linux {}, {}, raddle {}; medians of {} rounds",
         machine.cpu, machine.cpus_allowed, machine.kernel, machine.libc, machine.raddle, rounds
-    );
+    ))
 }
 
-pub(super) fn print_head(machine: &Machine, settings: &Settings) {
-    print_machine(machine, settings.rounds);
-    println!("the last four columns say how many times better raddle is than the native program");
+pub(super) fn print_head(machine: &Machine, settings: &Settings) -> io::Result<()> {
+    print_machine(machine, settings.rounds)?;
+    note("the last four columns say how many times better raddle is than the native program")?;
     if settings.fraction < 1.0 {
-        println!(
+        note(&format!(
             "only {} of the work: noisier than a full run",
             settings.fraction
-        );
+        ))?;
     }
+    Ok(())
 }
 
 /// A table with a row for each figure, then a line for each way that failed.
@@ -69,7 +71,7 @@ pub(super) fn print_group(name: &str, outcomes: &[Outcome]) -> io::Result<()> {
         name, "unit", "all CPUs", "one CPU", "-n 1", "default", "all CPUs", "one CPU", "all CPUs",
         "one CPU",
     ]);
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     for outcome in outcomes {
         for figure in &outcome.figures {
             table.row(row(&outcome.title, figure));

@@ -94,7 +94,7 @@ pub(super) fn run(arguments: &ServersArguments) -> Result<ExitCode> {
         raddle: this_executable()?,
         folders: shops.iter().map(|shop| shop.path("")).collect(),
     };
-    report::print_head(&machine, &plan);
+    report::print_head(&machine, &plan)?;
     let (mut measured, mut failed) = (0, 0);
     for (name, same) in &servers {
         for outcome in measure::measure(same, &arguments.clients, &plan) {

@@ -17,8 +17,9 @@ Examples:
 A hold is the time from the end of a thread's wait for a lock to its wake-up of the next one. If it
 has not waited itself, it is the part of its hold in which another thread waited. Semaphores count
 as locks, because some runtimes (CPython) use them so. Where a kind of lock notes no owner
-(semaphores, Rust's, parking_lot's), holders are not shown. Locks of Java are not shown: threads
-wait for them on words of their own. `raddle record` has their waits.
+(semaphores, Rust's, parking_lot's), holders are not shown. Java's monitors and locks, and CPython's
+without its global lock, are shown by the method that wants them; holders are the threads that end
+the waits.
 
 Exit status: 0; 2 if nothing was recorded.")]
 pub(crate) struct LocksArguments {

@@ -9,6 +9,8 @@ use rustix::process::geteuid;
 use crate::failure::{Failure, more_rights};
 
 const PRELOAD: &str = "libraddle_preload.so";
+/// The runtime of a program that carries it.
+const CARRIED: &str = " /memfd:raddle (deleted)";
 
 /// A process that exists.
 pub(crate) struct Process {
@@ -139,9 +141,11 @@ impl Process {
         }
     }
 
+    /// Returns true if the runtime is mapped.
     pub(crate) fn is_preloaded(&self) -> io::Result<bool> {
         let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid))?;
-        Ok(maps.lines().any(|line| line.contains(PRELOAD)))
+        let is_runtime = |line: &str| line.contains(PRELOAD) || line.ends_with(CARRIED);
+        Ok(maps.lines().any(is_runtime))
     }
 
     /// Fails if the process has executed another program since it was found.

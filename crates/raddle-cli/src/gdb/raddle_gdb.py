@@ -15,9 +15,7 @@
 # (crates/raddle-inspect/src/layout.rs).
 
 import fnmatch
-import struct
 
-import gdb
 from gdb.unwinder import Unwinder, register_unwinder
 
 VERSION = 7
@@ -45,30 +43,6 @@ SLOTS_MAX = 1 << 22
 CARRIERS_MAX = 1 << 12
 EXITING = 2
 WAITING = (1, 6)
-
-
-def read(address, size):
-    return bytes(gdb.selected_inferior().read_memory(address, size))
-
-
-def word(address):
-    return struct.unpack("<Q", read(address, 8))[0]
-
-
-def half(address):
-    return struct.unpack("<I", read(address, 4))[0]
-
-
-def symbol(name):
-    """The address of a symbol, whichever language the selected frame has."""
-    language = gdb.parameter("language")
-    gdb.execute("set language c", to_string=True)
-    try:
-        return int(gdb.parse_and_eval("(unsigned long)&" + name))
-    except gdb.error:
-        raise gdb.GdbError("this program does not run under raddle") from None
-    finally:
-        gdb.execute("set language " + language, to_string=True)
 
 
 class Layout:

@@ -1,10 +1,8 @@
-# Light threads of the explicit API: the first part of the script for gdb, of which raddle_gdb.py is
-# the rest.
+# Light threads of the explicit API: the second part of the script for gdb, of which raddle_gdb.py
+# is the rest.
 #
 # The slot of each host leads to the group of hosts, and that to the stacks of light threads. The
 # structures are in crates/raddle-inspect/src/light.rs.
-
-import struct
 
 LIGHTS = struct.Struct("<8s4Q8I")
 LIGHTS_MAGIC = b"RADLGT\0\1"
@@ -31,10 +29,11 @@ class Light:
         self.below = host if self.is_running else None
         if self.below is not None:
             self.doing = "on #%d" % host.tid
-        elif field("claim") in WAITING and not self.is_new:
-            self.doing = "waiting api"
-        else:
+        elif self.is_new:
             self.doing = "runnable"
+        else:
+            # A wait for a completion leaves the claim word as it is, and so does a yield.
+            self.doing = "waiting api"
 
     def title(self):
         return '#%d "%s" %s' % (self.tid, self.name, self.doing)

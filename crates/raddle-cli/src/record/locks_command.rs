@@ -15,8 +15,6 @@ use crate::cli::LocksArguments;
 use crate::recording::ends_by_signal;
 use crate::stdout::print;
 
-const JAVA: &str = "locks of Java are not shown; raddle record has the waits for them";
-
 /// Looks at waits in each second.
 const FREQUENCY: u32 = 99;
 
@@ -25,11 +23,7 @@ pub(crate) fn run(arguments: &LocksArguments) -> Result<ExitCode> {
     let mut recorder = Recorder::start(arguments.pid, FREQUENCY, false)?;
     let until = Instant::now() + Duration::from_secs_f64(arguments.duration);
     recorder.record(&|| ends.load(Ordering::Relaxed) || Instant::now() >= until)?;
-    let has_java = recorder.has_java;
-    let mut profile = result::profile(recorder);
-    if has_java {
-        profile.remarks.push(JAVA.into());
-    }
+    let profile = result::profile(recorder);
     if arguments.json {
         let text = serde_json::to_string_pretty(&Document::of(&profile))?;
         print(&(text + "\n"))?;

@@ -27,8 +27,8 @@ use raddle_record::wakers::Wakers;
 use raddle_record::weights::OnCpu;
 use raddle_stacks::locks::{ObjectKind, Variables, waited_for};
 use raddle_stacks::{
-    Captured, Kind, ManagedFrame, Modules, OwnSeries, ProcessMemory, RunningSample, Series, Stack,
-    StackReader, Symbols, Target, WakeSeries,
+    Captured, Kind, ManagedFrame, Module, Modules, OwnSeries, ProcessMemory, RunningSample, Series,
+    Stack, StackReader, Symbols, Target, WakeSeries,
 };
 
 use super::bound::Bound;
@@ -104,8 +104,9 @@ pub(super) struct Recorder {
     named: Instant,
     naming: Duration,
     pub remarks: Vec<String>,
-    /// The process has a Java virtual machine.
-    pub has_java: bool,
+    /// The process has a runtime with locks that no word tells apart: only what ends a wait for
+    /// one says which thread held it.
+    has_managed_locks: bool,
 }
 
 /// A thread that held a lock when a waiter's stack was read.
@@ -189,7 +190,7 @@ impl Recorder {
             named: now,
             naming: Duration::ZERO,
             remarks: Vec::new(),
-            has_java: false,
+            has_managed_locks: false,
         })
     }
 
@@ -228,9 +229,13 @@ impl Recorder {
                 "use its own raddle",
             )
         })?;
+        let has_managed_locks = |module: &Module| {
+            let starts = ["libjvm.so", "libpython3", "python"];
+            starts.iter().any(|start| module.name().starts_with(start))
+        };
+        self.has_managed_locks |= modules.modules.iter().any(has_managed_locks);
         let ended = self.follow(&target, &mut reader, mappings, ends)?;
         let (stacks, managed) = reader.into_parts();
-        self.has_java |= modules.modules.iter().any(|it| it.name() == "libjvm.so");
         self.epoch += 1;
         self.bound.begin_epoch();
         self.unnamed_epochs.push(UnnamedEpoch {
@@ -324,15 +329,15 @@ impl Recorder {
     /// Begins to sample new carriers, if samples are wanted: by perf events, and by the runtime
     /// where there are none.
     fn follow_carriers(&mut self, target: &Target<'_>) {
+        if self.wake_series.is_none() && (self.is_sampled || self.has_managed_locks) {
+            self.wake_series = Some(WakeSeries::begin(target));
+            self.recording.sample_wakes(self.frequency / WAKES_PART);
+        }
         if !self.is_sampled {
             return;
         }
         let bound = self.recording.bound();
         self.series.follow(target, bound);
-        if self.wake_series.is_none() {
-            self.wake_series = Some(WakeSeries::begin(target));
-            self.recording.sample_wakes(self.frequency / WAKES_PART);
-        }
         if self.own_series.is_none() && self.series.refusal().is_some() {
             self.own_series = Some(OwnSeries::begin(target, bound));
             self.recording.sample(self.frequency);

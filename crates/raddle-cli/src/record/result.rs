@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use raddle_inspect::{SAMPLES_MAX, WaitKind};
 use raddle_record::clock::Moment;
 use raddle_record::history::{StackNumber, Told};
+use raddle_record::managed_locks::{self, Seen};
 use raddle_record::profile::{Activity, Profile, Wait};
 use raddle_record::wakers::divided;
 use raddle_record::weights::{Made, samples};
@@ -57,10 +58,11 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     if told.dropped_spans != 0 {
         remarks.push(format!("{} waits had no room", told.dropped_spans));
     }
+    let seen = seen(&told, &resolve);
     let since_begin_ns = Moment::now().boot_ns.saturating_sub(recorder.begin.boot_ns);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_ns = now.map_or(0, |now| now.as_nanos() as u64);
-    Profile {
+    let mut profile = Profile {
         pid: recorder.pid,
         command: recorder.command,
         began_unix_ns: now_ns.saturating_sub(since_begin_ns),
@@ -76,7 +78,22 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
         lost_events,
         lost_samples: recorder.series.lost() + own_lost,
         remarks,
+    };
+    managed_locks::add(&mut profile, &seen);
+    profile
+}
+
+/// Returns what is known of each stack by the spans of which the stack was read.
+fn seen(told: &Told, resolve: &dyn Fn(StackNumber) -> Option<u32>) -> HashMap<u32, Seen> {
+    let mut all: HashMap<u32, Seen> = HashMap::new();
+    for span in &told.spans {
+        if let Some(stack) = resolve(span.stack) {
+            let seen = all.entry(stack).or_default();
+            seen.longest_ns = span.ns.max(seen.longest_ns);
+            seen.threads.insert(span.doing.thread);
+        }
     }
+    all
 }
 
 /// What threads wait for.
@@ -137,14 +154,18 @@ fn kinds<'e>(told: &Told, epochs: &'e [Epoch]) -> Kinds<'e> {
     let mut kinds = HashMap::new();
     for span in &told.spans {
         let object = span.doing.object;
+        let by_stack = || {
+            let epoch = epochs.get(span.stack.epoch as usize)?;
+            epoch.waits.get(span.stack.number as usize)?.as_ref()
+        };
         let kind = match span.doing.activity {
             Activity::Waiting(WaitKind::MUTEX) => Some((WaitKind::MUTEX, MUTEX)),
-            Activity::Waiting(WaitKind::SEMAPHORE) => Some((WaitKind::SEMAPHORE, SEMAPHORE)),
-            Activity::Waiting(WaitKind::FUTEX) => {
-                let epoch = epochs.get(span.stack.epoch as usize);
-                let kind = epoch.and_then(|epoch| epoch.waits.get(span.stack.number as usize));
-                kind.and_then(|kind| Some((WaitKind::FUTEX, kind.as_ref()?)))
-            }
+            Activity::Waiting(WaitKind::SEMAPHORE) => match by_stack() {
+                // The semaphore is the waiting thread's own.
+                Some(ObjectKind::PythonMutex | ObjectKind::PythonLot) => None,
+                _ => Some((WaitKind::SEMAPHORE, SEMAPHORE)),
+            },
+            Activity::Waiting(WaitKind::FUTEX) => by_stack().map(|kind| (WaitKind::FUTEX, kind)),
             _ => None,
         };
         if let Some((wait, kind)) = kind {

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::columns::{Rows, WIDTH, count, cut, percent, time};
 use super::names;
+use crate::managed_locks::of_program;
 use crate::profile::{Function, Lock, Profile};
 
 /// The most locks that are shown.
@@ -70,6 +71,7 @@ fn table(profile: &Profile, out: &mut String) {
 fn name(lock: &Lock) -> String {
     let kind = names::plain(&lock.kind);
     match &lock.name {
+        Some(name) if lock.address == 0 => format!("{kind} {}", names::plain(name)),
         Some(name) => format!("{kind} {} ({:#x})", names::plain(name), lock.address),
         None => format!("{kind} {:#x}", lock.address),
     }
@@ -99,7 +101,7 @@ fn stacks(profile: &Profile, lock: &Lock, out: &mut String) {
     let whole = u128::from(lock.waited_ns);
     for &(stack, ns) in lock.waits_at.iter().take(STACKS) {
         let share = percent(ns.into(), whole);
-        let line = format!("{share:>8} waited in {}", path(profile, stack));
+        let line = format!("{share:>8} waited in {}", path(profile, lock, stack));
         let _ = writeln!(out, "{}", cut(&line, WIDTH));
     }
     for holder in lock.held_at.iter().take(STACKS) {
@@ -107,7 +109,7 @@ fn stacks(profile: &Profile, lock: &Lock, out: &mut String) {
         let thread = profile.threads.get(holder.thread as usize);
         let thread = thread.map_or("unknown".into(), |it| names::plain(&it.name));
         let place = match holder.stack {
-            Some(stack) => path(profile, stack),
+            Some(stack) => path(profile, lock, stack),
             None => "code that it executed".into(),
         };
         let line = format!("{share:>8} held by {thread} in {place}");
@@ -115,15 +117,20 @@ fn stacks(profile: &Profile, lock: &Lock, out: &mut String) {
     }
 }
 
-/// Returns the innermost functions of a stack, without those of the C library that wait.
-fn path(profile: &Profile, stack: u32) -> String {
+/// Returns the innermost functions of a stack, without those of the C library that wait, or of a
+/// managed runtime.
+fn path(profile: &Profile, lock: &Lock, stack: u32) -> String {
     let is_libc = |function: &&Function| {
         let module = function.module.as_deref().unwrap_or_default();
         module.starts_with("libc.so") || module.starts_with("libc-2")
     };
     let all: Vec<&Function> = profile.functions_of(stack).rev().collect();
     let own: Vec<&Function> = all.iter().copied().skip_while(is_libc).collect();
-    let shown = if own.is_empty() { &all } else { &own };
+    let shown = match (own.is_empty(), lock.address) {
+        (true, _) => &all[..],
+        (_, 0) => of_program(&all),
+        _ => &own[..],
+    };
     let mut path: Vec<String> = shown
         .iter()
         .take(FUNCTIONS)

@@ -12,6 +12,7 @@ use std::ops::Range;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use super::carried::{self, CARRIED};
 use super::format::{
     CORE, EM_X86_64, ET_CORE, HEADER_BYTES, INFO_PID, NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS,
     NT_SNAPSHOT, NoteWriter, PAGE, PN_XNUM, PROGRAM_HEADER_BYTES, PT_LOAD, PT_NOTE, RADDLE,
@@ -82,6 +83,12 @@ struct Mapped {
     path: String,
 }
 
+/// A file beside the core, and where its first byte that is mapped is in it.
+struct Source {
+    file: File,
+    start: u64,
+}
+
 /// A core file.
 pub struct CoreFile {
     file: File,
@@ -100,7 +107,7 @@ pub struct CoreFile {
     pub missing: u64,
     /// The files beside the core, as far as they were needed; none for one that isn't the right
     /// one.
-    sources: RefCell<HashMap<String, Option<File>>>,
+    sources: RefCell<HashMap<String, Option<Source>>>,
 }
 
 impl CoreFile {
@@ -203,8 +210,8 @@ impl CoreFile {
         }
     }
 
-    /// Returns the notes with other numbers of threads.
-    pub fn renumbered(&self, number: &dyn Fn(u32) -> u32) -> NoteWriter {
+    /// Returns the notes with other numbers of threads, and other registers of some.
+    pub fn renumbered(&self, change: &dyn Fn(u32) -> (u32, Option<UserRegisters>)) -> NoteWriter {
         let mut notes = NoteWriter::default();
         let mut rest = &self.notes[..];
         while let Some(note) = next_note(&mut rest) {
@@ -213,8 +220,14 @@ impl CoreFile {
                 && note.kind == NT_PRSTATUS
                 && let Some(tid) = half(note.content, STATUS_TID)
             {
+                let (number, registers) = change(tid);
                 let at = note.content_at + STATUS_TID;
-                put(&mut bytes, at, &number(tid).to_le_bytes());
+                put(&mut bytes, at, &number.to_le_bytes());
+                let at = note.content_at + STATUS_REGISTERS;
+                let words = registers.iter().flatten().enumerate();
+                for (place, word) in words.filter(|_| note.content.len() >= STATUS_BYTES) {
+                    put(&mut bytes, at + place * 8, &word.to_le_bytes());
+                }
             }
             notes.raw(&bytes);
         }
@@ -339,27 +352,50 @@ impl CoreFile {
             return 0;
         };
         let size = (to.len() as u64).min(mapped.range.end - address) as usize;
-        let offset = mapped.offset.saturating_add(address - mapped.range.start);
-        source.read_at(&mut to[..size], offset).unwrap_or(0)
+        let within = mapped.offset.saturating_add(address - mapped.range.start);
+        let offset = source.start.saturating_add(within);
+        source.file.read_at(&mut to[..size], offset).unwrap_or(0)
     }
 
     /// Opens a file, if its first page is the one in the core.
-    fn open_source(&self, path: &str) -> Option<File> {
-        // The core may name a file in which bytes come and go.
-        let mut options = File::options();
-        let options = options.read(true).custom_flags(libc::O_NONBLOCK);
-        let facts = std::fs::metadata(path).ok()?;
-        let file = facts.is_file().then(|| options.open(path).ok()).flatten()?;
+    fn open_source(&self, path: &str) -> Option<Source> {
         let first = self
             .mapped
             .iter()
             .find(|it| it.path == path && it.offset == 0);
         let mut own = [0; PAGE as usize];
         let got = first.map_or(0, |it| self.read_own(it.range.start, &mut own));
+        if path == CARRIED {
+            return self.carrying(&own[..got]);
+        }
+        let file = open_file(path)?;
         let mut found = [0; PAGE as usize];
         let there = file.read_at(&mut found, 0).ok()?;
-        (own[..got.min(there)] == found[..got.min(there)]).then_some(file)
+        let is_it = own[..got.min(there)] == found[..got.min(there)];
+        is_it.then_some(Source { file, start: 0 })
     }
+
+    /// Finds the file that carries the runtime which begins with these bytes.
+    fn carrying(&self, first: &[u8]) -> Option<Source> {
+        /// The most files that are searched.
+        const FILES_MAX: usize = 64;
+        let mut paths: Vec<&str> = self.mapped.iter().map(|it| it.path.as_str()).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        let mut files = paths.iter().filter_map(|path| open_file(path));
+        files.by_ref().take(FILES_MAX).find_map(|file| {
+            let start = carried::place(&file, first)?;
+            Some(Source { file, start })
+        })
+    }
+}
+
+/// Opens a file that a core names, in which bytes may come and go.
+fn open_file(path: &str) -> Option<File> {
+    let mut options = File::options();
+    let options = options.read(true).custom_flags(libc::O_NONBLOCK);
+    let facts = std::fs::metadata(path).ok()?;
+    facts.is_file().then(|| options.open(path).ok()).flatten()
 }
 
 impl Memory for CoreFile {

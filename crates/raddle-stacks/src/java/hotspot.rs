@@ -49,8 +49,9 @@ use crate::unwind::Frame;
 
 /// A note at the outermost frame of a virtual thread that is on a stack.
 const CUT: &str = "further frames of the virtual thread may be in the heap";
-/// The most places of compiled code that are kept.
+/// The most places of compiled code that are kept, and methods at all of them.
 const PLACES_MAX: usize = 1 << 16;
+const PLACED_MAX: usize = 1 << 20;
 /// The most bytes of a frame.
 const FRAME_BYTES_MAX: u64 = 1 << 20;
 /// What the interpreter has below rbp, on x86-64 from JDK 9 on.
@@ -73,6 +74,8 @@ pub(crate) struct HotSpot<'a> {
     methods: Methods,
     /// The methods at places of compiled code, by their addresses.
     places: HashMap<u64, Rc<[Rc<ManagedFrame>]>>,
+    /// How many methods are at these.
+    placed: usize,
 }
 
 /// A frame in code that HotSpot has made.
@@ -122,7 +125,12 @@ impl<'a> HotSpot<'a> {
         if let Some(heaps) = CodeHeaps::read(self.memory, &self.offsets) {
             self.heaps = heaps;
         }
+        self.forget_places();
+    }
+
+    fn forget_places(&mut self) {
         self.places.clear();
+        self.placed = 0;
     }
 
     fn with(memory: &'a dyn Memory, offsets: Offsets) -> Option<HotSpot<'a>> {
@@ -136,6 +144,7 @@ impl<'a> HotSpot<'a> {
             call_stub: memory.word(offsets.call_stub_return)?,
             methods: Methods::default(),
             places: HashMap::new(),
+            placed: 0,
             offsets,
         })
     }
@@ -318,14 +327,17 @@ impl<'a> HotSpot<'a> {
         let positions = scopes.at(blob, address)?.into_iter();
         let methods: Option<Rc<[_]>> = positions.map(|position| self.named(position)).collect();
         let methods = methods?;
-        if self.places.len() == PLACES_MAX {
-            self.places.clear();
-        }
+        self.placed += methods.len();
         self.places.insert(address, methods.clone());
         Some(methods)
     }
 
     fn named(&mut self, position: Position) -> Option<Rc<ManagedFrame>> {
+        if self.methods.are_full() || self.places.len() >= PLACES_MAX || self.placed > PLACED_MAX {
+            // Places keep methods alive.
+            self.forget_places();
+            self.methods.clear();
+        }
         let Position { method, byte } = position;
         self.methods.frame(self.memory, &self.offsets, method, byte)
     }

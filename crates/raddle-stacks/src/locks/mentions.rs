@@ -54,6 +54,7 @@ fn is_wanted(edge: &Edge) -> bool {
     let is_lock = matches!(
         edge.object.kind,
         ObjectKind::RustMutex
+            | ObjectKind::PythonMutex
             | ObjectKind::RustReadWriteLock
             | ObjectKind::ReadLock
             | ObjectKind::WriteLock

@@ -79,6 +79,8 @@ pub fn waited_for(
         Waiter::ParkingMutex => ObjectKind::ParkingMutex,
         Waiter::ParkingReadWriteLock => ObjectKind::ParkingReadWriteLock,
         Waiter::ParkingLot => ObjectKind::ParkingLot,
+        Waiter::PythonMutex => ObjectKind::PythonMutex,
+        Waiter::PythonLot => ObjectKind::PythonLot,
     })
 }
 
@@ -173,7 +175,11 @@ impl Reader<'_> {
         match record.wait_kind {
             WaitKind::JOIN => self.join(address),
             WaitKind::MUTEX => self.mutex(address).or_else(|| self.inheriting(address)),
-            WaitKind::SEMAPHORE => found(ObjectKind::Semaphore, address, self.last_taker(address)),
+            WaitKind::SEMAPHORE => match waiter {
+                Some(Waiter::PythonMutex) => self.python_lock(ObjectKind::PythonMutex, address),
+                Some(Waiter::PythonLot) => self.python_lock(ObjectKind::PythonLot, address),
+                _ => found(ObjectKind::Semaphore, address, self.last_taker(address)),
+            },
             WaitKind::CONDVAR => self.condition(address, captured.wait_lock),
             WaitKind::FUTEX => self.futex(address, waiter),
             WaitKind::FD_READ => self.pipe(address, ObjectKind::EmptyPipe),
@@ -205,6 +211,7 @@ impl Reader<'_> {
             }
             Some(Waiter::ParkingCondition) => found(ObjectKind::Condition, 0, Owner::Unknown),
             Some(Waiter::ParkingLot) => found(ObjectKind::ParkingLot, 0, Owner::Unknown),
+            Some(Waiter::PythonMutex | Waiter::PythonLot) => unknown(ObjectKind::Futex),
             None => self.mutex(address).or_else(|| unknown(ObjectKind::Futex)),
         }
     }
@@ -321,6 +328,19 @@ impl Reader<'_> {
         Some((object, owner))
     }
 
+    /// A thread that waits in CPython's lot has a semaphore on its own stack. In the word before is
+    /// the address of what the thread waits for.
+    fn python_lock(&self, kind: ObjectKind, semaphore: u64) -> Found {
+        let before = semaphore.checked_sub(8);
+        let address = before.and_then(|at| self.target.memory.word(at));
+        // It must be there.
+        let address = address.filter(|&at| self.target.memory.read_all(at, &mut [0]).is_some());
+        match kind {
+            ObjectKind::PythonMutex => without_owner(kind, address.unwrap_or(0)),
+            _ => found(kind, address.unwrap_or(0), Owner::Unknown),
+        }
+    }
+
     /// Returns the thread that took a semaphore last. The symbol layer notes it in the bytes of
     /// `sem_t` that libc doesn't use.
     fn last_taker(&self, address: u64) -> Owner {
@@ -393,6 +413,9 @@ enum Waiter {
     ParkingCondition,
     /// A function that all locks of parking_lot wait in.
     ParkingLot,
+    PythonMutex,
+    /// Likewise of CPython.
+    PythonLot,
 }
 
 /// Returns the function that waits on a stack: the first that is known behind the runtime's.
@@ -409,10 +432,15 @@ fn waiting_function(
     for frame in frames.take(FRAMES) {
         let named = symbols.name(frame);
         for waiter in named.functions.iter().filter_map(|it| waiter(&it.name)) {
-            if waiter != Waiter::ParkingLot {
-                return Some(waiter);
+            let is_python = matches!(waiter, Waiter::PythonMutex | Waiter::PythonLot);
+            match (common, waiter) {
+                // CPython's lot waits on semaphores.
+                (Some(Waiter::Semaphore), _) if !is_python => {}
+                (_, Waiter::ParkingLot | Waiter::PythonLot | Waiter::Semaphore) => {
+                    common = Some(waiter);
+                }
+                _ => return Some(waiter),
             }
-            common = Some(waiter);
         }
     }
     common
@@ -436,6 +464,8 @@ fn waiter(name: &str) -> Option<Waiter> {
         () if begins("sem_timedwait") || begins("sem_clockwait") => Some(Waiter::Semaphore),
         () if begins("pthread_clockjoin") || begins("pthread_join") => Some(Waiter::Join),
         () if begins("pthread_timedjoin") => Some(Waiter::Join),
+        () if begins("PyMutex_Lock") => Some(Waiter::PythonMutex),
+        () if begins("PyParkingLot_Park") => Some(Waiter::PythonLot),
         () if begins("lll_lock_wait_private") => Some(Waiter::Libc),
         () if begins("lll_mutex_lock") => Some(Waiter::Mutex),
         () if has("parking_lot::raw_mutex::") => Some(Waiter::ParkingMutex),
@@ -498,6 +528,9 @@ mod tests {
             ),
             ("my_pthread_mutex_lock", None),
             ("futex_wait", None),
+            ("_PyMutex_LockTimed", Some(Waiter::PythonMutex)),
+            ("PyMutex_Lock", Some(Waiter::PythonMutex)),
+            ("_PyParkingLot_Park", Some(Waiter::PythonLot)),
             ("", None),
         ] {
             assert_eq!(waiter(name), wanted, "{name}");

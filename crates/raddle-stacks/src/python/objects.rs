@@ -86,7 +86,8 @@ impl Code {
 
     /// Returns about how many bytes were read for it.
     pub(super) fn bytes_read(&self) -> usize {
-        1024 + self.table.len() + self.name.len()
+        let file = self.file.as_ref().map_or(0, String::len);
+        1024 + self.table.len() + self.name.len() + file
     }
 
     /// Returns true if this is still the object at the address.

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -29,6 +29,7 @@ use crate::bench::report::print_machine;
 use crate::cli::{InsightArguments, ServersArguments};
 use crate::machine::Machine;
 use crate::run::preload;
+use crate::stdout::stdout;
 
 /// From the start of a tool to that of the load.
 const SETTLE: Duration = Duration::from_millis(500);
@@ -98,7 +99,7 @@ pub(in crate::bench) fn run(arguments: &InsightArguments) -> Result<std::process
         raddle: this_executable()?,
         folders: vec![workshop.path("")],
     };
-    print_machine(&Machine::look(), plan.rounds);
+    print_machine(&Machine::look(), plan.rounds)?;
     let (mut measured, mut failed) = (0, 0);
     let settings = ServersArguments::of_names(&arguments.servers);
     for kind in kinds {
@@ -165,8 +166,7 @@ fn watch(server: &Server, clients: u32, plan: &Plan<'_>) -> Result<(), String> {
     }
     progress("");
     running.stop()?;
-    print(server, clients, plan, all);
-    Ok(())
+    print(server, clients, plan, all).map_err(|error| error.to_string())
 }
 
 /// Returns a figure against the mean of those of the windows around it.
@@ -265,23 +265,32 @@ fn resident_mib(pid: u32) -> f64 {
     kib.unwrap_or(0.0) / 1024.0
 }
 
-fn print(server: &Server, clients: u32, plan: &Plan<'_>, all: BTreeMap<usize, Costs>) {
-    println!(
+fn print(
+    server: &Server,
+    clients: u32,
+    plan: &Plan<'_>,
+    all: BTreeMap<usize, Costs>,
+) -> io::Result<()> {
+    let mut out = stdout();
+    writeln!(
+        out,
         "\n{}, {clients} clients, {} windows of {} s each, against the windows around them\n",
         server.title,
         plan.rounds,
         plan.window.as_secs()
-    );
-    println!(
+    )?;
+    writeln!(
+        out,
         "| tool | rate | p99 | the tool's CPU | the tool's memory | the server's memory grows by |"
-    );
-    println!("|---|---|---|---|---|---|");
+    )?;
+    writeln!(out, "|---|---|---|---|---|---|")?;
     for (number, mut costs) in all {
         let middle = |values: &mut Vec<f64>| {
             values.retain(|it| it.is_finite());
             median(values).unwrap_or(f64::NAN)
         };
-        println!(
+        writeln!(
+            out,
             "| {} | {:.3} | {:.3} | {:.1}% | {:.1} MiB | {:+.1} MiB |",
             TOOLS[number].name,
             middle(&mut costs.rates),
@@ -289,6 +298,7 @@ fn print(server: &Server, clients: u32, plan: &Plan<'_>, all: BTreeMap<usize, Co
             middle(&mut costs.cpus) * 100.0,
             middle(&mut costs.own_memory),
             middle(&mut costs.memory),
-        );
+        )?;
     }
+    Ok(())
 }

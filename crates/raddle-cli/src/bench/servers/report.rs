@@ -15,6 +15,7 @@ use crate::bench::report::{self, rounded};
 use crate::cli::ServersArguments;
 use crate::failure::Failure;
 use crate::machine::{Machine, date};
+use crate::stdout::{note, stdout};
 use crate::table::{Align, Table};
 
 /// Each way under raddle and its native baseline.
@@ -23,14 +24,14 @@ const PAIRS: [(Way, Way); 2] = [
     (Way::RaddleOne, Way::NativeOne),
 ];
 
-pub(super) fn print_head(machine: &Machine, plan: &Plan) {
-    report::print_machine(machine, plan.rounds);
-    println!(
+pub(super) fn print_head(machine: &Machine, plan: &Plan) -> io::Result<()> {
+    report::print_machine(machine, plan.rounds)?;
+    note(&format!(
         "windows from each start: {} of {} s; the columns with x say how many times better raddle \
          is than the native program",
         plan.windows,
         plan.window.as_secs()
-    );
+    ))
 }
 
 /// Prints a line for each kind: installed, or its needs.
@@ -45,12 +46,12 @@ pub(super) fn print_list<'a>(
         };
         table.row([name, about, &state]);
     }
-    table.write(&mut io::stdout().lock())
+    table.write(&mut stdout())
 }
 
 /// The table of one server, then a line for each way that failed.
 pub(super) fn print(outcome: &Outcome) -> io::Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     writeln!(out, "\n{} ({})", outcome.name(), outcome.toolchain)?;
     table(outcome).write(&mut out)?;
     for (way, why) in &outcome.failures {

@@ -10,8 +10,9 @@ use crate::java::print::NATIVE;
 use crate::managed::{Language, ManagedFrame};
 use crate::memory::Memory;
 
-/// The most methods, and frames, that are kept.
+/// The most methods, and frames, that are kept, and about how many bytes of these.
 const METHODS_MAX: usize = 1 << 16;
+const BYTES_MAX: usize = 64 << 20;
 /// The most bytes of a name, and of a table of lines.
 const NAME_BYTES_MAX: usize = 1024;
 const LINES_BYTES_MAX: u64 = 1 << 16;
@@ -24,6 +25,7 @@ const HAS_LINES: u32 = 1;
 pub(super) struct Methods {
     methods: HashMap<u64, Option<Rc<Method>>>,
     frames: HashMap<(u64, Option<u32>), Rc<ManagedFrame>>,
+    bytes: usize,
 }
 
 /// A method.
@@ -38,6 +40,16 @@ pub(super) struct Method {
 }
 
 impl Methods {
+    /// Returns true if no more should be kept.
+    pub(super) fn are_full(&self) -> bool {
+        let count = self.methods.len().max(self.frames.len());
+        count >= METHODS_MAX || self.bytes > BYTES_MAX
+    }
+
+    pub(super) fn clear(&mut self) {
+        *self = Methods::default();
+    }
+
     /// Returns the method at an address; `None` if there is none.
     pub(super) fn find(
         &mut self,
@@ -48,10 +60,10 @@ impl Methods {
         if let Some(method) = self.methods.get(&address) {
             return method.clone();
         }
-        if self.methods.len() == METHODS_MAX {
-            self.methods.clear();
-        }
         let method = Method::read(memory, offsets, address).map(Rc::new);
+        self.bytes += method
+            .as_ref()
+            .map_or(0, |it| it.name.len() + it.lines.len());
         self.methods.insert(address, method.clone());
         method
     }
@@ -67,10 +79,8 @@ impl Methods {
         if let Some(frame) = self.frames.get(&(address, byte)) {
             return Some(frame.clone());
         }
-        if self.frames.len() == METHODS_MAX {
-            self.frames.clear();
-        }
         let method = self.find(memory, offsets, address)?;
+        self.bytes += method.name.len() + method.file.as_ref().map_or(0, String::len);
         let lines = &method.lines;
         let frame = Rc::new(ManagedFrame {
             language: Language::Java,

@@ -1,42 +1,15 @@
 //! A true virtual machine of which the memory lies: all is read to an end, and nothing panics.
 
-use std::cell::Cell;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::hostile::{Damaged, most_bytes};
 use crate::memory::ProcessMemory;
 
-/// Memory in which one of so many bytes is another one.
-struct Damaged {
-    memory: ProcessMemory,
-    random: Cell<u64>,
-    one_in: u64,
-}
-
-impl Damaged {
-    fn next(&self) -> u64 {
-        let mut word = self.random.get();
-        word ^= word >> 12;
-        word ^= word << 25;
-        word ^= word >> 27;
-        self.random.set(word);
-        word.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-}
-
-impl Memory for Damaged {
-    fn read(&self, address: u64, to: &mut [u8]) -> usize {
-        let got = self.memory.read(address, to);
-        let mut at = self.next() % self.one_in;
-        while let Some(byte) = to[..got].get_mut(at as usize) {
-            *byte = self.next() as u8;
-            at += 1 + self.next() % self.one_in;
-        }
-        got
-    }
-}
+/// The most bytes that a reader may have.
+const BYTES_MAX: usize = 256 << 20;
 
 /// A Java program that waits; it ends with this value.
 struct Program(Child);
@@ -89,48 +62,106 @@ fn memory_that_lies_is_read_to_an_end() {
     let stacks = stacks(pid);
     let started = Instant::now();
     let (mut steps, mut found) = (0, 0);
-    for seed in 1..400u64 {
-        let damaged = Damaged {
-            memory: ProcessMemory::of(pid),
-            random: Cell::new(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-            one_in: 1 << (5 + seed % 12),
-        };
+    for seed in 1..800u64 {
+        let damaged = Damaged::of(pid, seed);
         // The tables of fields are damaged in each eighth run only: few survive that.
-        let java = match seed % 8 {
+        let read = || match seed % 8 {
             0 => HotSpot::find(&damaged, &modules),
             _ => {
                 let whole = HotSpot::find(&memory, &modules).unwrap();
                 HotSpot::with(&damaged, whole.offsets)
             }
         };
-        let Some(mut java) = java else { continue };
-        for _ in 0..100 {
-            let random = |limit: u64| damaged.next() % limit;
-            let heap = &heaps[random(heaps.len() as u64) as usize];
-            let stack = stacks[random(stacks.len() as u64) as usize] + random(1 << 14) * 8;
-            let code = match random(4) {
-                0 => java.call_stub,
-                1 => java.interpreter.start.wrapping_add(random(1 << 17)),
-                _ => heap.start + random(heap.end - heap.start),
-            };
-            let frame = Frame {
-                address: code,
-                is_return: random(2) == 0,
-                is_signal: false,
-                is_guessed: false,
-            };
-            let mut registers = Registers::default();
-            registers[RSP] = Some(stack);
-            registers[RBP] = Some(stack.wrapping_add(random(64) * 8));
-            let mut pages = Pages::new(&damaged);
-            steps += 1;
-            let step = java.step(&frame, &registers, &mut pages);
-            found += usize::from(step.is_some());
-            if let Some(blob) = java.blob(code) {
-                let _ = java.methods_at(&blob, code);
+        let most = most_bytes(|| {
+            let Some(mut java) = read() else { return };
+            for _ in 0..100 {
+                found += usize::from(step(&mut java, &damaged, &heaps, &stacks));
+                steps += 1;
             }
-        }
+        });
+        assert!(most < BYTES_MAX, "seed {seed}: {most} bytes");
     }
     println!("{found} of {steps} steps in {:?}", started.elapsed());
-    assert!(started.elapsed() < Duration::from_secs(60));
+    assert!(found > 0 && started.elapsed() < Duration::from_secs(120));
+}
+
+/// Tries a step from a random place. Returns true if there is a caller.
+fn step(java: &mut HotSpot<'_>, damaged: &Damaged, heaps: &[Range<u64>], stacks: &[u64]) -> bool {
+    let random = |limit: u64| damaged.random(limit);
+    let heap = &heaps[random(heaps.len() as u64) as usize];
+    let stack = stacks[random(stacks.len() as u64) as usize] + random(1 << 14) * 8;
+    let code = match random(4) {
+        0 => java.call_stub,
+        1 => java.interpreter.start.wrapping_add(random(1 << 17)),
+        _ => heap.start + random(heap.end - heap.start),
+    };
+    let frame = Frame {
+        address: code,
+        is_return: random(2) == 0,
+        is_signal: false,
+        is_guessed: false,
+    };
+    let mut registers = Registers::default();
+    registers[RSP] = Some(stack);
+    registers[RBP] = Some(stack.wrapping_add(random(64) * 8));
+    let mut pages = Pages::new(damaged);
+    let step = java.step(&frame, &registers, &mut pages);
+    if let Some(blob) = java.blob(code) {
+        let _ = java.methods_at(&blob, code);
+    }
+    step.is_some()
+}
+
+/// Memory in which each word from here on is an address there, with no byte of zero: so all
+/// methods have long names and tables of lines, and each another.
+struct Endless(ProcessMemory);
+
+impl Endless {
+    const START: u64 = 0x11 << 56;
+
+    fn word(address: u64) -> u64 {
+        let mut bytes = (address / 8)
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .to_le_bytes();
+        bytes.iter_mut().for_each(|byte| *byte |= 0x41);
+        bytes[0] = bytes[0] & !7 | 8;
+        bytes[7] = (Endless::START >> 56) as u8;
+        u64::from_le_bytes(bytes)
+    }
+}
+
+impl Memory for Endless {
+    fn read(&self, address: u64, to: &mut [u8]) -> usize {
+        if address < Endless::START {
+            return self.0.read(address, to);
+        }
+        for (at, byte) in (address..).zip(to.iter_mut()) {
+            *byte = Endless::word(at).to_le_bytes()[(at % 8) as usize];
+        }
+        to.len()
+    }
+}
+
+#[test]
+fn methods_without_end_take_bounded_memory() {
+    let Some(program) = Program::start() else {
+        println!("no JDK is installed");
+        return;
+    };
+    let modules = Modules::of(program.0.id()).unwrap();
+    let memory = Endless(ProcessMemory::of(program.0.id()));
+    let mut java = HotSpot::find(&memory, &modules).unwrap();
+    let mut named = 0;
+    let most = most_bytes(|| {
+        for number in 0..6000 {
+            let method = Endless::word(Endless::START + number * 8);
+            let byte = Some(number as u32);
+            named += usize::from(java.named(Position { method, byte }).is_some());
+        }
+    });
+    println!("{named} methods, {most} bytes");
+    assert!(
+        named == 6000 && most > 1 << 20 && most < BYTES_MAX,
+        "{named} {most}"
+    );
 }

@@ -1,0 +1,139 @@
+//! `raddle locks` on programs of which the runtime lets each thread wait on a word of its own:
+//! Java's monitors and `java.util.concurrent`, and CPython without its global lock.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{fs, thread};
+
+use anyhow::{Context, Result, ensure};
+use raddle_tests::{Mode, Program, Running, free_threaded, or_skip, raddle, say};
+use serde_json::Value;
+
+const MODE: Mode = Mode::Raddle { carriers: 2 };
+/// How long the program may take until its threads contend.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn list<'a>(value: &'a Value, field: &str) -> Result<&'a [Value]> {
+    let list = value[field].as_array();
+    Ok(list.with_context(|| format!("no list {field}"))?)
+}
+
+/// The locks that are wanted in these functions, once there are waits for all of them.
+fn locks(running: &Running, functions: &[&str]) -> Result<Vec<Value>> {
+    let started = Instant::now();
+    loop {
+        let mut command = Command::new(raddle()?);
+        command.args(["locks", "--json", "-d", "2"]);
+        let output = command.arg(running.pid().to_string()).output()?;
+        ensure!(started.elapsed() < PATIENCE, "{output:?}");
+        // It may not have begun.
+        let document = serde_json::from_slice(&output.stdout).unwrap_or(Value::Null);
+        let all = document["locks"].as_array().into_iter().flatten();
+        let named = |function: &&str| {
+            let start = format!("wanted at {function} ");
+            let name = |lock: &&Value| {
+                let name = lock["name"].as_str();
+                name.is_some_and(|name| name.starts_with(&start))
+            };
+            all.clone().find(name).cloned()
+        };
+        let found: Vec<Value> = functions.iter().filter_map(named).collect();
+        let are_many = |lock: &Value| lock["waits"].as_u64().is_some_and(|waits| waits >= 10);
+        if found.len() == functions.len() && found.iter().all(are_many) {
+            return Ok(found);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Checks a lock that two threads contend for: its kind, place, times, waiters and holders.
+fn check(lock: &Value, kind: &str, function: &str, place: &str) -> Result<()> {
+    let name = format!("wanted at {function} {place}");
+    let named = lock["name"].as_str().unwrap_or("");
+    ensure!(lock["kind"] == kind && named == name, "{name} {lock:#}");
+    ensure!(lock["threads"] == 2, "{lock:#}");
+    let ns = |field: &str| lock[field].as_u64().unwrap_or(0);
+    let (waited, longest) = (ns("waited_ns"), ns("longest_wait_ns"));
+    ensure!(0 < longest && longest <= waited, "{lock:#}");
+    // Less than two threads wait at a time.
+    ensure!(waited < 4_000_000_000, "{lock:#}");
+    let has_function = |it: &Value| {
+        let functions = it["functions"].as_array().into_iter().flatten();
+        functions.into_iter().any(|name| name == function)
+    };
+    ensure!(list(lock, "waits_at")?.iter().all(has_function), "{lock:#}");
+    // Stacks of threads that release a lock have no functions of Python.
+    let holders = list(lock, "held_at")?;
+    let are_known = kind == "PyMutex" || holders.iter().any(has_function);
+    ensure!(!holders.is_empty() && are_known, "{lock:#}");
+    Ok(())
+}
+
+fn start(line: &[OsString]) -> Result<Running> {
+    let mut command = MODE.command(line)?;
+    // Long enough for all looks.
+    command.arg("300");
+    Running::start(MODE, command, None)
+}
+
+/// The line of a program with this text, behind another one.
+fn line_of(program: &str, before: &str, text: &str) -> Result<usize> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs");
+    let whole = fs::read_to_string(path.join(program))?;
+    let lines = whole.lines().enumerate();
+    let mut lines = lines.skip_while(|(_, line)| !line.contains(before));
+    let found = lines.find(|(_, line)| line.contains(text));
+    let (index, _) = found.with_context(|| format!("no line {text:?}"))?;
+    Ok(index + 1)
+}
+
+#[test]
+fn locks_of_java_are_the_methods_that_want_them() {
+    let test = "managed_locks::locks_of_java_are_the_methods_that_want_them";
+    let functions = ["Shares.lockOne", "Shares.lockTwo", "Shares.lockThree"];
+    let Some(program) = or_skip(test, Program::build("Shares.java")) else {
+        return;
+    };
+    for variant in program.variants {
+        let one = || -> Result<()> {
+            let running = start(&variant.command)?;
+            let locks = locks(&running, &functions)?;
+            for (lock, function) in locks.iter().zip(functions) {
+                let (kind, text) = match function {
+                    "Shares.lockThree" => ("Java lock", "THREE.lock()"),
+                    _ => ("Java monitor", "synchronized ("),
+                };
+                let method = function.replace("Shares.", " ");
+                let line = line_of("Shares.java", &format!("{method}("), text)?;
+                let place = format!("Shares.java:{line}");
+                // The interpreter enters a monitor when it has gone on to the next byte of code.
+                let next = format!("Shares.java:{}", line + 1);
+                let result = check(lock, kind, function, &place);
+                result.or_else(|_| check(lock, kind, function, &next))?;
+            }
+            Ok(())
+        };
+        if or_skip(test, one().map_err(|error| variant.name(error))).is_some() {
+            say(&format!("{}: 3 locks", variant.label));
+        }
+    }
+}
+
+#[test]
+fn locks_of_python_without_a_global_lock_are_the_functions_that_want_them() {
+    let test =
+        "managed_locks::locks_of_python_without_a_global_lock_are_the_functions_that_want_them";
+    let functions = ["lock_one", "lock_two", "lock_three"];
+    let one = || -> Result<()> {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/shares.py");
+        let running = start(&[free_threaded()?.into(), path.into()])?;
+        for (lock, function) in locks(&running, &functions)?.iter().zip(functions) {
+            let line = line_of("shares.py", &format!("def {function}("), ".acquire(")?;
+            check(lock, "PyMutex", function, &format!("shares.py:{line}"))?;
+        }
+        Ok(())
+    };
+    or_skip(test, one());
+}
