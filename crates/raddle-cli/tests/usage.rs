@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Folder, RADDLE, raddle, refuses, succeeds, text};
+use common::{Folder, RADDLE, preload, raddle, refuses, succeeds, text};
 use std::fs::File;
 use std::process::{Command, Stdio};
 
@@ -346,6 +346,7 @@ fn an_output_that_can_not_be_written_is_one_sentence() {
         closed
             .args(["-c", "exec \"$0\" \"$@\" >&-", RADDLE])
             .args(line);
+        closed.env("RADDLE_PRELOAD", preload());
         let sentence = "standard output is closed: open it, or give >/dev/null";
         refuses(&mut closed, 2, sentence);
     }
