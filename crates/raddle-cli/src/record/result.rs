@@ -28,6 +28,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     let lost_events = recorder.lost_events;
     let duration_ns = end.boot_ns.saturating_sub(recorder.begin.boot_ns);
     let wakings = recorder.wakers.finish(&recorder.history, end.boot_ns);
+    let further_threads = recorder.history.further_threads;
     let mut told = recorder.history.finish(end.boot_ns);
     recorder.bound.finish(&mut told);
     // The runtime has a limit.
@@ -35,6 +36,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     let made = Made {
         begin_ns: recorder.begin.boot_ns,
         interval_ns: (recorder.interval.as_nanos() as u64).max(least_ns),
+        most_cpu_ns: recorder.most_cpu_ns,
         is_with_kernel: recorder.own_series.is_some() || recorder.series.is_with_kernel(),
     };
     let epochs = recorder.epochs;
@@ -56,6 +58,12 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     }
     if told.dropped_spans != 0 {
         remarks.push(format!("{} waits had no room", told.dropped_spans));
+    }
+    if further_threads != 0 {
+        remarks.push(format!(
+            "{further_threads} threads are not shown one by one: they count as one, \
+             [further threads]"
+        ));
     }
     let since_begin_ns = Moment::now().boot_ns.saturating_sub(recorder.begin.boot_ns);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
