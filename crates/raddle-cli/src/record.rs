@@ -2,6 +2,7 @@
 
 mod bound;
 mod chooser;
+mod cpu_clock;
 pub(crate) mod formats;
 mod locks;
 pub(crate) mod locks_command;

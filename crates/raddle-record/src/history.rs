@@ -127,6 +127,8 @@ pub struct History {
     old: VecDeque<Place>,
     /// Spans that had no room.
     pub dropped_spans: u64,
+    /// Threads beyond those that are told apart.
+    pub further_threads: u64,
 }
 
 /// What a history comes to.
@@ -158,6 +160,7 @@ impl History {
             fresh: Vec::new(),
             old: VecDeque::new(),
             dropped_spans: 0,
+            further_threads: 0,
         }
     }
 
@@ -421,6 +424,8 @@ impl History {
                 ..Thread::default()
             });
         } else {
+            // The last place was that of one thread.
+            self.further_threads += 1 + u64::from(self.further_threads == 0);
             self.threads[position].name = "[further threads]".into();
         }
         let place = self.free.pop().unwrap_or_else(|| {

@@ -48,6 +48,8 @@ pub struct Made {
     /// By CLOCK_BOOTTIME.
     pub begin_ns: u64,
     pub interval_ns: u64,
+    /// The CPU time of the process, as the kernel counts it: threads executed for no longer.
+    pub most_cpu_ns: Option<u64>,
     /// The kernel was sampled, too.
     pub is_with_kernel: bool,
 }
@@ -77,7 +79,7 @@ pub fn samples(
         *sums.entry(it.doing).or_default() += it.stands_for;
     }
     let groups = Groups::of(told);
-    let shares = groups.cpu_shares(told, &sums, made.interval_ns);
+    let shares = groups.cpu_shares(told, &sums, made);
     let of_cpu = |doing: &Doing| match doing.activity {
         Activity::Running => shares[groups.of_thread(doing.thread)],
         _ => 1.0,
@@ -266,7 +268,7 @@ impl Groups {
     }
 
     /// Returns for each group which part of its time on carriers is CPU time.
-    fn cpu_shares(&self, told: &Told, sums: &FxHashMap<Doing, f64>, interval_ns: u64) -> Vec<f64> {
+    fn cpu_shares(&self, told: &Told, sums: &FxHashMap<Doing, f64>, made: &Made) -> Vec<f64> {
         let mut times = vec![(0.0, 0.0); self.count];
         for (doing, total) in &told.totals {
             if doing.activity == Activity::Running {
@@ -276,15 +278,19 @@ impl Groups {
             }
         }
         // Samples come by chance: as many more or fewer as the root of their number, twice.
-        let share = |(wall, cpu): (f64, f64)| {
-            let count = cpu / interval_ns.max(1) as f64;
+        let share = |&(wall, cpu): &(f64, f64)| {
+            let count = cpu / made.interval_ns.max(1) as f64;
             let slack = SLACK + 2.0 / count.sqrt().max(1.0);
             match cpu / wall {
                 share if wall == 0.0 || cpu == 0.0 || share + slack >= 1.0 => 1.0,
                 share => share,
             }
         };
-        times.into_iter().map(share).collect()
+        let mut shares: Vec<f64> = times.iter().map(share).collect();
+        if let Some(most_ns) = made.most_cpu_ns {
+            limit(&mut shares, &times, most_ns as f64);
+        }
+        shares
     }
 
     /// Returns what groups can lend: for an object, and for an activity.
@@ -321,6 +327,37 @@ impl Groups {
     }
 }
 
+/// Reduces shares of times on carriers until these come to no more than a CPU time. What was given
+/// to groups because they have few samples goes first, in equal parts; then a part of all. `times`
+/// are those on carriers, and those of the samples.
+fn limit(shares: &mut [f64], times: &[(f64, f64)], most: f64) {
+    let whole: f64 = times.iter().map(|(wall, _)| wall).sum();
+    let used = |shares: &[f64]| -> f64 {
+        let each = shares.iter().zip(times);
+        each.map(|(share, (wall, _))| share * wall).sum()
+    };
+    let given = used(shares);
+    if whole == 0.0 || given <= most {
+        return;
+    }
+    // A group without a sample has executed as others have.
+    let usual = most / whole;
+    let sampled = times.iter().zip(&*shares).map(|(&(wall, cpu), &share)| {
+        let sampled = if cpu == 0.0 { usual } else { cpu / wall };
+        sampled.min(share)
+    });
+    let sampled: Vec<f64> = sampled.collect();
+    let least = used(&sampled);
+    let (kept, of_all) = if least >= most {
+        (0.0, most / least)
+    } else {
+        ((most - least) / (given - least), 1.0)
+    };
+    for (share, least) in shares.iter_mut().zip(sampled) {
+        *share = (least + (*share - least) * kept) * of_all;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -331,6 +368,7 @@ mod tests {
     const MADE: Made = Made {
         begin_ns: 100,
         interval_ns: 10,
+        most_cpu_ns: None,
         is_with_kernel: true,
     };
     const MUTEX: Activity = Activity::Waiting(WaitKind::MUTEX);
@@ -452,5 +490,49 @@ mod tests {
         let all: Vec<_> = (0..1960).map(|_| on_cpu(1)).collect();
         let whole = super::tests::weights(&told, &all);
         assert!(whole.iter().all(|it| it.1 == 1));
+    }
+
+    #[test]
+    fn threads_execute_for_no_longer_than_the_kernel_says() {
+        // The first has 300 us of samples, the second too few to tell, and the third none.
+        let running = |thread| doing(thread, Activity::Running, 0);
+        let times = [
+            (running(0), 1_000_000),
+            (running(1), 100_000),
+            (running(2), 100_000),
+        ];
+        let told = told(&["a", "b", "c"], &times, &[]);
+        let sample = |thread, ns| OnCpu {
+            thread,
+            stack: number(1),
+            at_ns: 120,
+            ns,
+        };
+        let mut on_cpu: Vec<_> = (0..30).map(|_| sample(0, 10_000)).collect();
+        on_cpu.push(sample(1, 20_000));
+        let on_cpu_ns = |most_cpu_ns| -> u64 {
+            let made = Made {
+                most_cpu_ns,
+                interval_ns: 10_000,
+                ..MADE
+            };
+            let mut interner = Interner::default();
+            let resolve = |stack: StackNumber| Some(stack.number);
+            let samples = samples(&told, &on_cpu, &made, &resolve, &mut interner);
+            let on_cpu = samples.iter().filter(|it| it.activity.is_on_cpu());
+            on_cpu.map(|it| it.weight_ns).sum()
+        };
+        // Each sample is rounded.
+        let is_near = |most_us: Option<u64>, us: u64| {
+            let found_ns = on_cpu_ns(most_us.map(|it| it * 1000));
+            assert!(
+                found_ns.abs_diff(us * 1000) <= 40,
+                "{found_ns}, not {us} us"
+            );
+        };
+        is_near(None, 500);
+        is_near(Some(1200), 500);
+        is_near(Some(400), 400);
+        is_near(Some(100), 100);
     }
 }

@@ -33,6 +33,7 @@ use raddle_stacks::{
 
 use super::bound::Bound;
 use super::chooser::Chooser;
+use super::cpu_clock::CpuClock;
 use super::mappings::{Mappings, Root};
 use super::names;
 use crate::failure::Failure;
@@ -68,6 +69,9 @@ pub(super) struct Recorder {
     pub command: Vec<String>,
     recording: Recording,
     pub bound: Bound,
+    cpu_clock: Option<CpuClock>,
+    /// The most CPU time that the process can have used.
+    pub most_cpu_ns: Option<u64>,
     root: Root,
     pub series: Series,
     /// The runtime's own samples of carriers, if the kernel has refused events.
@@ -156,6 +160,7 @@ impl Recorder {
             history.was_there(&record);
             history.name(record.tid, record.name_bytes());
         }
+        let cpu_clock = CpuClock::begin(pid);
         let mut bound = Bound::new(pid);
         bound.count_now(recording.bound(), &history);
         let now = Instant::now();
@@ -164,6 +169,8 @@ impl Recorder {
             command: command(pid),
             recording,
             bound,
+            cpu_clock,
+            most_cpu_ns: None,
             root: Root::of(pid)?,
             series: Series::new(pid, interval.as_nanos() as u64),
             own_series: None,
@@ -198,6 +205,7 @@ impl Recorder {
     pub(super) fn record(&mut self, ends: &dyn Fn() -> bool) -> Result<()> {
         while self.epoch(ends)? == Ended::OtherCode {}
         self.end = Moment::now();
+        self.most_cpu_ns = self.cpu_clock.as_mut().map(CpuClock::most_ns);
         self.bound.count_now(self.recording.bound(), &self.history);
         self.lost_events = self.recording.lost();
         self.name_all();
@@ -311,6 +319,7 @@ impl Recorder {
             }
             if self.looked.elapsed() >= LOOK {
                 self.looked = now;
+                self.cpu_clock.as_mut().map(CpuClock::read);
                 self.series.forget_ended();
                 self.series.set_prompt(reader.must_be_prompt());
                 self.name_threads();

@@ -29,6 +29,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     let lost_events = recorder.lost_events;
     let duration_ns = end.boot_ns.saturating_sub(recorder.begin.boot_ns);
     let wakings = recorder.wakers.finish(&recorder.history, end.boot_ns);
+    let further_threads = recorder.history.further_threads;
     let mut told = recorder.history.finish(end.boot_ns);
     recorder.bound.finish(&mut told);
     // The runtime has a limit.
@@ -36,6 +37,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     let made = Made {
         begin_ns: recorder.begin.boot_ns,
         interval_ns: (recorder.interval.as_nanos() as u64).max(least_ns),
+        most_cpu_ns: recorder.most_cpu_ns,
         is_with_kernel: recorder.own_series.is_some() || recorder.series.is_with_kernel(),
     };
     let epochs = recorder.epochs;
@@ -57,6 +59,12 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     }
     if told.dropped_spans != 0 {
         remarks.push(format!("{} waits had no room", told.dropped_spans));
+    }
+    if further_threads != 0 {
+        remarks.push(format!(
+            "{further_threads} threads are not shown one by one: they count as one, \
+             [further threads]"
+        ));
     }
     let seen = seen(&told, &resolve);
     let since_begin_ns = Moment::now().boot_ns.saturating_sub(recorder.begin.boot_ns);

@@ -279,3 +279,17 @@ fn a_thread_that_waits_again_and_again_is_fresh_once() {
     assert_eq!(history.put_back_before(), Some(unread));
     assert_eq!(history.put_back_before(), None);
 }
+
+#[test]
+fn threads_that_are_not_told_apart_are_counted() {
+    let mut history = History::new(BEGIN);
+    let lane = Lane::Carrier(0);
+    let mut begin = |tid| {
+        history.event(lane, &event(E::SWITCH, 0, tid, W::NONE), BEGIN + 1);
+        history.further_threads
+    };
+    let most = THREADS_MAX as u32;
+    let counts: Vec<u64> = (1..=most + 2).map(&mut begin).collect();
+    assert_eq!(counts[THREADS_MAX - 2..], [0, 0, 2, 3]);
+    assert_eq!(history.finish(BEGIN + 2).threads.len(), THREADS_MAX);
+}
