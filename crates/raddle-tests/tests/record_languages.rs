@@ -22,6 +22,11 @@ fn recorded(name: &str, mode: Mode, line: &[OsString]) -> Result<Recorded> {
     record_program(record(mode, &["-F", "999", "-o", path, "--"])?, line, &file)
 }
 
+/// Samples come by chance, and other processes take CPUs: one of three recordings has to be right.
+fn one_is_right(check: impl Fn() -> Result<()>) -> Result<()> {
+    check().or_else(|_| check()).or_else(|_| check())
+}
+
 /// Returns true for a frame that is no name of a function: an address, or a remark in its place.
 fn is_nameless(frame: &str) -> bool {
     let is_address = |(_, digits): (&str, &str)| {
@@ -89,7 +94,7 @@ fn shares_of_java_are_those_that_the_program_has_measured() {
                 compare_all(&said, &stacks, &JAVA_COMPUTING, &JAVA_WAITING, &JAVA_LOCKS)?;
                 are_named(&stacks)
             };
-            check().map_err(|error| variant.name(error))?;
+            one_is_right(check).map_err(|error| variant.name(error))?;
         }
         Ok(())
     });
@@ -99,9 +104,11 @@ fn shares_of_java_are_those_that_the_program_has_measured() {
 fn shares_of_python_are_those_that_the_program_has_measured() {
     let name = "record_languages::shares_of_python_are_those_that_the_program_has_measured";
     with_carriers(name, |_, mode| {
-        let (_, said, stacks) = recorded("shares-python", mode, &command_line("shares.py")?)?;
-        compare_all(&said, &stacks, &COMPUTING, &WAITING, &LOCKS)?;
-        are_named(&stacks)
+        one_is_right(|| {
+            let (_, said, stacks) = recorded("shares-python", mode, &command_line("shares.py")?)?;
+            compare_all(&said, &stacks, &COMPUTING, &WAITING, &LOCKS)?;
+            are_named(&stacks)
+        })
     });
 }
 
@@ -111,9 +118,11 @@ fn shares_of_python_without_a_global_lock_are_right() {
     with_carriers(name, |_, mode| {
         let mut line = command_line("shares.py")?;
         line[0] = free_threaded()?.into();
-        let (_, said, stacks) = recorded("shares-free", mode, &line)?;
-        compare_all(&said, &stacks, &COMPUTING, &WAITING, &LOCKS)?;
-        are_named(&stacks)
+        one_is_right(|| {
+            let (_, said, stacks) = recorded("shares-free", mode, &line)?;
+            compare_all(&said, &stacks, &COMPUTING, &WAITING, &LOCKS)?;
+            are_named(&stacks)
+        })
     });
 }
 

@@ -447,6 +447,84 @@ fn a_policy_that_fails_is_left_and_nobody_is_lost() {
     }
 }
 
+/// The turn of the thread that is borrowed.
+const TURN: usize = 40;
+static BORROWED: Mutex<Option<Runnable>> = Mutex::new(None);
+
+/// A policy of one thread, which it gives away at a turn.
+struct GivesAway {
+    thread: Option<Runnable>,
+    turns: usize,
+}
+
+impl Policy for GivesAway {
+    fn enqueue(&mut self, thread: Runnable, _: Reason) {
+        match self.turns {
+            TURN => *BORROWED.lock().unwrap() = Some(thread),
+            _ => self.thread = Some(thread),
+        }
+        self.turns += 1;
+    }
+
+    fn pick(&mut self) -> Option<Runnable> {
+        self.thread.take()
+    }
+}
+
+/// Fifo. Once it answers with another engine's thread, while one of its own has the same turn.
+#[derive(Default)]
+struct Borrows {
+    queue: VecDeque<Runnable>,
+    picks: usize,
+}
+
+impl Policy for Borrows {
+    fn enqueue(&mut self, thread: Runnable, _: Reason) {
+        self.queue.push_back(thread);
+    }
+
+    fn pick(&mut self) -> Option<Runnable> {
+        if (self.picks..self.picks + self.queue.len()).contains(&TURN)
+            && let Some(thread) = BORROWED.lock().unwrap().take()
+        {
+            return Some(thread);
+        }
+        self.picks += 1;
+        self.queue.pop_front()
+    }
+}
+
+#[test]
+fn a_foreign_answer_costs_no_thread_of_its_turn() {
+    if !is_green() {
+        return;
+    }
+    let policy = GivesAway {
+        thread: None,
+        turns: 0,
+    };
+    let lender = Engine::builder().carriers(1).policy(policy).build();
+    let lent = || (0..TURN).for_each(|_| raddle::yield_now());
+    lender.unwrap().spawn(lent).unwrap().join().unwrap();
+    let engine = Engine::builder().carriers(1).policy(Borrows::default());
+    let engine = engine.build().unwrap();
+    let ended = Arc::new(AtomicU32::new(0));
+    for _ in 0..20 {
+        let ended = Arc::clone(&ended);
+        let body = move || {
+            (0..50).for_each(|_| raddle::yield_now());
+            ended.fetch_add(1, Ordering::Relaxed);
+        };
+        engine.spawn(body).unwrap();
+    }
+    let limit = Instant::now() + Duration::from_secs(30);
+    while ended.load(Ordering::Relaxed) != 20 && Instant::now() < limit {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(ended.load(Ordering::Relaxed), 20);
+    assert_eq!(engine.policy_failure(), Some(Failure::Foreign));
+}
+
 #[test]
 fn who_computes_makes_room_for_the_others_of_its_engine() {
     if !is_green() {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
+use std::sync::Mutex;
 
 use anyhow::{Context, Result, bail, ensure};
 use raddle_tests::{Mode, Program, in_every_mode, raddle};
@@ -71,12 +72,16 @@ pub(crate) fn record(mode: Mode, arguments: &[&str]) -> Result<Command> {
     Ok(command)
 }
 
+/// One program of known shares at a time.
+static MEASURES: Mutex<()> = Mutex::new(());
+
 /// Records a program of known shares for four seconds.
 pub(crate) fn record_program(
     mut command: Command,
     line: &[OsString],
     file: &Path,
 ) -> Result<Recorded> {
+    let _alone = MEASURES.lock();
     let output = command.args(line).arg("4").output()?;
     ensure!(output.status.success(), "{output:?}");
     let stdout = String::from_utf8(output.stdout)?;

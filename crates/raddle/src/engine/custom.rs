@@ -383,7 +383,11 @@ impl Shared {
     fn accept(&self, core: &mut Core, mut thread: Runnable) -> Option<Arc<Worker>> {
         let lost = thread.lost.take();
         let is_own = lost.is_some_and(|lost| Arc::ptr_eq(&lost, &self.lost));
-        let worker = core.waiting.remove(&thread.turn).filter(|_| is_own)?;
+        // Another engine's thread may have the turn of one that waits here.
+        if !is_own {
+            return None;
+        }
+        let worker = core.waiting.remove(&thread.turn)?;
         self.runnable.fetch_sub(1, Ordering::SeqCst);
         Some(worker)
     }
