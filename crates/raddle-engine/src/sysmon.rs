@@ -43,7 +43,7 @@ use crate::sysmon::round::Round;
 use crate::sysmon::ticks::Ticks;
 use core::sync::atomic::{Ordering, fence};
 use demands::{
-    demand_on, goes_on_since_ns, quantum_beside_others, reduce, see_to_signals, take_due,
+    Pokes, demand_on, goes_on_since_ns, quantum_beside_others, reduce, see_to_signals, take_due,
 };
 use raddle_sched::TaskList;
 use raddle_sched::policy::{
@@ -163,6 +163,7 @@ struct Watch {
     is_prompt: bool,
     seen: [Seen; WATCHED],
     found: [Found; WATCHED],
+    pokes: [Pokes; WATCHED],
     /// The carrier on which a thread was interrupted last, and when.
     interrupted: (usize, u64),
     quotas: Quotas,
@@ -221,6 +222,7 @@ pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
         is_prompt: false,
         seen: [Seen::default(); WATCHED],
         found: [Found::default(); WATCHED],
+        pokes: [Pokes::default(); WATCHED],
         interrupted: (0, 0),
         quotas: Quotas::new(),
         plugins: plugins::Watch::new(),
@@ -530,7 +532,7 @@ impl Watch {
         unattended: bool,
     ) -> Act {
         let found = self.found[at];
-        see_to_signals(carrier, found);
+        see_to_signals(carrier, found, &mut self.pokes[at], now_ns);
         let worker_quantum_ns = ums::quantum_on(carrier);
         let demand = demand_on(carrier, found, worker_quantum_ns, unattended);
         if found.computes && found.held_ns >= LONG_TURN_NS {

@@ -49,14 +49,16 @@ fn is_wanted(carrier: &Carrier) -> bool {
 /// Sees to a thread that computes without calls although it came back from the kernel, was bound
 /// while it ran elsewhere, or has a signal. The signal came between the last look of a call and its
 /// end, or just as the thread began to run, so that sender and thread missed each other.
-pub(super) fn see_to_signals(carrier: &Carrier, found: Found) {
+pub(super) fn see_to_signals(carrier: &Carrier, found: Found, pokes: &mut Pokes, now_ns: u64) {
     let thread = carrier.thread_or_none();
     let strays = thread.is_some_and(|thread| thread.strays_on(carrier));
     let has_signals = carrier.attention.load(Ordering::Relaxed) != 0
         || thread.is_some_and(|thread| thread.signals.deliverable() != 0);
     if found.computes && (strays || carrier.handed_off.load(Ordering::Relaxed) != 0) {
         carrier.preempt(found.switches);
-    } else if found.computes && has_signals {
+    } else if !(found.computes && has_signals) {
+        *pokes = Pokes::default();
+    } else if pokes.is_due(now_ns) {
         carrier.send(POKE);
     }
     if found.computes && chaos::strikes(Point::Preempt) {
@@ -64,6 +66,29 @@ pub(super) fn see_to_signals(carrier: &Carrier, found: Found) {
     }
     if chaos::strikes(Point::HandOff) {
         carrier.engine().hand_off(carrier);
+    }
+}
+
+/// The signals that a thread was poked for, and has not handled. Each poke comes later than the one
+/// before: under a debugger a poke takes a millisecond, and a thread that is poked more often never
+/// gets to handle anything.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Pokes {
+    next_ns: u64,
+    wait_ns: u64,
+}
+
+impl Pokes {
+    const FIRST_NS: u64 = 200_000;
+    const LAST_NS: u64 = 32_000_000;
+
+    fn is_due(&mut self, now_ns: u64) -> bool {
+        if now_ns < self.next_ns {
+            return false;
+        }
+        self.wait_ns = (2 * self.wait_ns).clamp(Self::FIRST_NS, Self::LAST_NS);
+        self.next_ns = now_ns + self.wait_ns;
+        true
     }
 }
 
