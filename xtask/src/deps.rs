@@ -292,7 +292,10 @@ impl Presence {
             Presence::File(files) => files.iter().any(|file| Path::new(file).exists()),
             Presence::Jdk(least) => jdk_version().is_some_and(|version| version >= least),
             Presence::CargoDeny => deny::program(target).is_file(),
-            Presence::FreeThreaded => free_threaded::program(target).is_file(),
+            // Building it takes minutes, which CI doesn't have.
+            Presence::FreeThreaded => {
+                workspace::in_ci() || free_threaded::program(target).is_file()
+            }
             Presence::Wheel(wheel) => {
                 wheel.path(target).is_file() || shell::find(wheel.name).is_some()
             }
