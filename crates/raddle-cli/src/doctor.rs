@@ -88,6 +88,7 @@ impl Finding {
 
 const CHECKS: &[fn() -> Finding] = &[
     kernel::version,
+    kernel::procfs,
     cpu::fs_base,
     cpu::vectors,
     software::libc,

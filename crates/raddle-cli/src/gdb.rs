@@ -91,7 +91,7 @@ fn script() -> Result<OwnedFd> {
 
 /// Returns the command that makes gdb start programs by this one.
 fn wrapper(carriers: Option<u16>) -> Result<OsString> {
-    let own = std::env::current_exe()?;
+    let own = crate::own_path::executable()?;
     let mut line = OsString::from("set exec-wrapper ");
     line.push(quoted(own.as_os_str()));
     line.push(" run");

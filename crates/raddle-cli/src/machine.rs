@@ -79,6 +79,11 @@ pub(crate) fn libc_version() -> String {
     version.to_string_lossy().into_owned()
 }
 
+/// Returns true if `/proc` is mounted here.
+pub(crate) fn has_procfs() -> bool {
+    Path::new("/proc/self").exists()
+}
+
 /// The smallest CPU quota of this process's control group and those above it, in CPUs.
 pub(crate) fn cpu_quota() -> Option<f64> {
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;

@@ -2,7 +2,8 @@
 //! reads snapshots and measures; the green threads are made by the library it preloads.
 //!
 //! One module for each command; `cli` defines every flag once, `failure` the end of a failed
-//! command.
+//! command. libc calls [`main`]: see [`run::inherit`].
+#![cfg_attr(not(test), no_main)]
 
 mod bench;
 mod cli;
@@ -14,6 +15,7 @@ mod gdb;
 mod machine;
 mod metrics;
 mod output;
+mod own_path;
 mod pages;
 mod record;
 mod recording;
@@ -25,12 +27,19 @@ mod table;
 mod top;
 mod trace;
 
+use std::ffi::{c_char, c_int};
 use std::process::ExitCode;
 
 use crate::cli::Command;
 
-fn main() -> ExitCode {
-    stack::call(execute)
+/// What libc calls. Tests have a `main` of their own.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+extern "C" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
+    run::inherit::prepare();
+    let status = stack::call(execute);
+    let number = (0..=u8::MAX).find(|&number| ExitCode::from(number) == status);
+    // Unlike a return to libc, it writes what standard output has kept.
+    std::process::exit(number.map_or(1, c_int::from))
 }
 
 fn execute() -> ExitCode {

@@ -31,6 +31,7 @@ use anyhow::Result;
 
 use crate::cli::RunArguments;
 use crate::failure::{Failure, say};
+use crate::machine::has_procfs;
 use crate::run::policy::Share;
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode> {
@@ -51,6 +52,11 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode> {
     {
         let file = start.image.display();
         say(&format!("{file}: runs on kernel threads: {obstacle}"));
+    }
+    if arguments.verbose && !has_procfs() {
+        say(
+            "/proc is not mounted: raddle dump and the other tools can't find the program from here",
+        );
     }
     let keep_preload = start
         .obstacle

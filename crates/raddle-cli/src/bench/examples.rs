@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use super::harness::{Case, Work};
 use super::process::{EVERY_WAY, Way};
 use super::programs::{Workshop, skipped};
+use crate::own_path;
 
 const POOL_ITEMS: u32 = 1_000_000;
 const POOLS: [&str; 3] = ["raddle", "rayon", "mutex"];
@@ -101,7 +102,7 @@ fn cases(
 }
 
 fn beside(example: &str) -> Option<PathBuf> {
-    let executable = std::env::current_exe().and_then(|path| path.canonicalize());
+    let executable = own_path::executable().map(|path| own_path::resolved(&path));
     let program = executable.ok()?.parent()?.join("examples").join(example);
     program.is_file().then_some(program)
 }

@@ -10,6 +10,7 @@ use super::process::{self, Way};
 use super::{http, overhead};
 use crate::cli::BenchArguments;
 use crate::failure::Failure;
+use crate::own_path;
 
 pub(super) struct Settings {
     pub rounds: u32,
@@ -31,7 +32,7 @@ impl Settings {
 
 /// Returns the path of the running `raddle`.
 pub(super) fn this_executable() -> Result<PathBuf, Failure> {
-    std::env::current_exe().map_err(|error| {
+    own_path::executable().map_err(|error| {
         Failure::input(
             format!("this executable can't be found ({error})"),
             "see whether it was moved while it runs",

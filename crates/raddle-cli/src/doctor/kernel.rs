@@ -5,7 +5,7 @@ use std::io;
 
 use super::Finding;
 use super::probe;
-use crate::machine;
+use crate::machine::{self, has_procfs};
 
 const KERNEL_FLOOR: (u32, u32) = (5, 11);
 
@@ -33,6 +33,24 @@ fn judge_version(release: &str) -> Finding {
             "use Linux 5.11 or later",
         )
     }
+}
+
+pub(super) fn procfs() -> Finding {
+    judge_procfs(has_procfs())
+}
+
+fn judge_procfs(is_mounted: bool) -> Finding {
+    const NAME: &str = "/proc";
+    if is_mounted {
+        return Finding::ok(NAME, "mounted");
+    }
+    Finding::degraded(
+        NAME,
+        "not mounted",
+        "programs run, but raddle dump and the other tools find none, and settings of the kernel \
+         can't be read",
+        "mount -t proc proc /proc",
+    )
 }
 
 pub(super) fn text_patching() -> Finding {
@@ -63,7 +81,7 @@ fn judge_perf_events(probed: io::Result<()>, paranoid: Option<i64>) -> Finding {
     const NAME: &str = "perf events";
     let level = match paranoid {
         Some(level) => format!("perf_event_paranoid is {level}"),
-        None => "this kernel has none".into(),
+        None => "perf_event_paranoid is not there".into(),
     };
     match probed {
         Ok(()) => Finding::ok(
@@ -121,14 +139,14 @@ fn judge_selinux(enforcing: Option<&str>) -> Finding {
 }
 
 pub(super) fn seccomp() -> Finding {
-    judge_seccomp(probe::status_field("Seccomp").as_deref())
+    judge_seccomp(probe::seccomp_mode())
 }
 
-fn judge_seccomp(mode: Option<&str>) -> Finding {
+fn judge_seccomp(mode: Option<u32>) -> Finding {
     match mode {
-        Some("2") => Finding::ok("seccomp", "a filter; what it refuses shows above"),
-        Some("0") => Finding::ok("seccomp", "none"),
-        _ => Finding::ok("seccomp", "this kernel has none"),
+        Some(2) => Finding::ok("seccomp", "a filter; what it refuses shows above"),
+        Some(_) => Finding::ok("seccomp", "none"),
+        None => Finding::ok("seccomp", "this kernel has none"),
     }
 }
 

@@ -7,6 +7,8 @@ use std::ptr;
 
 use libc::{c_int, c_void};
 
+use crate::own_path;
+
 const PAGE_BYTES: usize = 4096;
 
 /// `include/uapi/asm-generic/mman-common.h`, from Linux 6.13.
@@ -85,7 +87,7 @@ pub(super) fn guard_install() -> io::Result<()> {
 /// Patches a page like one of libc's: private file text, made writable, changed, and executable
 /// again, never both at once.
 pub(super) fn patch_text() -> io::Result<()> {
-    let file = File::open("/proc/self/exe")?;
+    let file = File::open(own_path::executable()?)?;
     let page = Mapping::new(libc::PROT_READ | libc::PROT_EXEC, Some(&file))?;
     page.protect(libc::PROT_READ | libc::PROT_WRITE)?;
     // SAFETY: the page is ours, private and writable now; it is never executed.
@@ -110,7 +112,7 @@ pub(super) fn perf_event() -> io::Result<()> {
     const DISABLED: u64 = 1;
     const EXCLUDE_KERNEL: u64 = 1 << 5;
     const CONTEXT_SWITCH: u64 = 1 << 26;
-    if status_field("Seccomp").is_some_and(|mode| mode != "0") {
+    if seccomp_mode().is_some_and(|mode| mode != 0) {
         return Err(io::Error::from_raw_os_error(libc::EACCES));
     }
     let mut attributes = [0_u64; SIZE_BYTES as usize / 8];
@@ -160,13 +162,12 @@ pub(super) fn setting(path: &str) -> Option<i64> {
         .ok()
 }
 
-/// A field of `/proc/self/status`.
-pub(super) fn status_field(name: &str) -> Option<String> {
-    let status = fs::read_to_string("/proc/self/status").ok()?;
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-    Some(line.trim().to_owned())
+/// Returns the mode of this process's filter of system calls: 0 is none, 2 a filter. `None` if the
+/// kernel knows no filters.
+pub(super) fn seccomp_mode() -> Option<u32> {
+    // SAFETY: a query without pointers.
+    let mode = unsafe { libc::prctl(libc::PR_GET_SECCOMP) };
+    u32::try_from(mode).ok()
 }
 
 pub(super) fn is_root() -> bool {
@@ -199,9 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_and_settings_are_read() {
-        assert!(status_field("Pid").unwrap().parse::<u32>().is_ok());
-        assert_eq!(status_field("Nothing"), None);
+    fn settings_are_read() {
         assert!(setting("vm/max_map_count").is_some_and(|count| count > 0));
         assert_eq!(setting("no/such"), None);
     }

@@ -7,6 +7,7 @@ use std::os::linux::fs::MetadataExt;
 use rustix::process::geteuid;
 
 use crate::failure::{Failure, more_rights};
+use crate::machine::has_procfs;
 
 const PRELOAD: &str = "libraddle_preload.so";
 /// The runtime of a program that carries it.
@@ -189,6 +190,12 @@ fn namespace(process: &str, kind: &str) -> Option<u64> {
 }
 
 fn no_process(pid: u32) -> Failure {
+    if !has_procfs() {
+        return Failure::input(
+            format!("/proc is not mounted here, so process {pid} can't be found"),
+            "mount -t proc proc /proc, or use this command where it is mounted",
+        );
+    }
     Failure::input(
         format!("there is no process {pid}"),
         "look for it with pidof or ps",

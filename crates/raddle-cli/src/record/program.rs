@@ -26,7 +26,7 @@ pub(super) struct Program(RefCell<Child>);
 impl Program {
     /// Starts `raddle run` with the program, which becomes it.
     pub(super) fn start(command: &[OsString]) -> Result<Program> {
-        let own = std::env::current_exe()?;
+        let own = crate::own_path::executable()?;
         let child = Command::new(own).args(["run", "--"]).args(command).spawn();
         Ok(Program(RefCell::new(child?)))
     }

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
+use crate::own_path;
 
 const FILE_NAME: &str = "libraddle_preload.so";
 const VARIABLE: &str = "RADDLE_PRELOAD";
@@ -28,7 +29,8 @@ pub(crate) fn find() -> Result<PathBuf, Failure> {
 
 fn named_by_variable(path: OsString) -> Result<PathBuf, Failure> {
     let path = PathBuf::from(path);
-    path.canonicalize().map_err(|error| {
+    let exists = path.metadata();
+    exists.map(|_| own_path::resolved(&path)).map_err(|error| {
         let what = format!(
             "{VARIABLE} names {}, which can't be used ({error})",
             path.display()
@@ -41,19 +43,19 @@ fn named_by_variable(path: OsString) -> Result<PathBuf, Failure> {
 }
 
 fn beside_executable() -> Result<PathBuf, Failure> {
-    let executable = std::env::current_exe().and_then(|path| path.canonicalize());
-    let folder = executable
-        .ok()
-        .and_then(|path| Some(path.parent()?.to_path_buf()));
-    let folder = folder.unwrap_or_default();
+    let own = own_path::executable().map_err(|error| {
+        let what =
+            format!("this command can't tell its own path, beside which is {FILE_NAME} ({error})");
+        Failure::input(what, format!("mount /proc, or set {VARIABLE} to its path"))
+    })?;
+    let own = own_path::resolved(&own);
+    let folder = own.parent().unwrap_or(Path::new("/"));
     let candidates = [
         folder.join(FILE_NAME),
         folder.join("../lib/raddle").join(FILE_NAME),
     ];
-    let found = candidates
-        .iter()
-        .find_map(|candidate| candidate.canonicalize().ok());
-    found.ok_or_else(|| {
+    let found = candidates.iter().find(|candidate| candidate.exists());
+    found.map(|path| own_path::resolved(path)).ok_or_else(|| {
         let what = format!(
             "{FILE_NAME} is neither in {} nor in ../lib/raddle from there",
             folder.display()

@@ -6,7 +6,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use rustix::fs::{StatVfsMountFlags, getxattr, statvfs};
-use rustix::process::{getegid, geteuid, getgid, getuid};
 
 use super::elf::Obstacle;
 
@@ -23,16 +22,29 @@ struct Identity {
     effective_group: u32,
 }
 
+impl Identity {
+    /// Returns this process's ids as the kernel has passed them at its start: a filter may refuse
+    /// the calls that tell them.
+    fn own() -> Identity {
+        let passed = |kind| {
+            // SAFETY: no pointer is passed.
+            let id = unsafe { libc::getauxval(kind) };
+            id as u32
+        };
+        Identity {
+            user: passed(libc::AT_UID),
+            group: passed(libc::AT_GID),
+            effective_user: passed(libc::AT_EUID),
+            effective_group: passed(libc::AT_EGID),
+        }
+    }
+}
+
 /// Returns the obstacle by the program's mode bits and capabilities, judged like the kernel.
 pub(super) fn obstacle(file: &Path) -> Option<Obstacle> {
     let metadata = file.metadata().ok()?;
     let ignored = no_new_privileges() || mounted_nosuid(file);
-    let identity = Identity {
-        user: getuid().as_raw(),
-        group: getgid().as_raw(),
-        effective_user: geteuid().as_raw(),
-        effective_group: getegid().as_raw(),
-    };
+    let identity = Identity::own();
     if changes_identity(&metadata, identity, ignored) {
         return Some(Obstacle::Setuid);
     }

@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, accessat};
+use rustix::io::Errno;
 
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 
@@ -78,11 +79,12 @@ fn executable(file: &Path) -> Result<(), Failure> {
         return refused("is no regular file", "name a program".into());
     }
     match accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS) {
-        Ok(()) => Ok(()),
-        Err(_) => refused(
+        Err(Errno::ACCESS) => refused(
             "permission denied",
             format!("make it executable: chmod +x {shown}"),
         ),
+        // A filter may refuse the question: then `execve` tells.
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
