@@ -44,6 +44,7 @@
 //! | [`kernel_threads`] | [`arrivals`] | `Arrivals` | what a handler of signals has left |
 //! | | [`call_gate`] | `CallGate` | whether a call may be made, or is forbidden soon |
 //! | | [`signal_gate`] | `SignalGate` | which kernel threads our own signals must not reach |
+//! | | [`left_signals`] | `LeftSignals` | which signals the first kernel thread has to queue |
 //! | | [`orders`] | `Orders` | whether a kernel thread has to execute a call for the process |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
 
@@ -58,7 +59,7 @@ pub mod wait;
 pub mod wake;
 
 pub use count::{contention, quota};
-pub use kernel_threads::{arrivals, call_gate, orders, signal_gate};
+pub use kernel_threads::{arrivals, call_gate, left_signals, orders, signal_gate};
 pub use order::{policies, share};
 pub use pace::{block_event, draw, policy, rhythm};
 pub use queue::{injector, run_queue};
@@ -74,6 +75,7 @@ pub use counted_lock::CountedLock;
 pub use event_ring::EventRing;
 pub use idle::IdleSet;
 pub use injector::Injector;
+pub use left_signals::LeftSignals;
 pub use orders::Orders;
 pub use run_queue::{Mark, RunQueue};
 pub use sample_ring::SampleRing;

@@ -4,6 +4,7 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_sched::SpinLock;
+use raddle_sched::left_signals::Records;
 use raddle_sys::abi::{SigInfo, StackT};
 
 /// `si_code` of a timer's signal.
@@ -373,27 +374,6 @@ impl SignalQueue {
         }
     }
 
-    /// Appends `info`; `already` says whether its signal is pending. Returns false if the pool is
-    /// empty: the signal then pends without details, as a standard signal does in Linux.
-    pub fn push(&self, info: &SigInfo, form: Form, already: bool) -> bool {
-        let mut head = self.head.lock();
-        POOL.lock().add(&mut head, info, form, already, false)
-    }
-
-    /// Takes the oldest record of `signal`. Returns it, and whether more of `signal` are queued.
-    pub fn take(&self, signal: u32) -> (Option<SigInfo>, bool) {
-        let mut head = self.head.lock();
-        let mut pool = POOL.lock();
-        let info = pool.remove(&mut head, signal, |_| true);
-        (info, pool.holds(*head, signal).0)
-    }
-
-    /// Returns true if a record of `signal` is queued.
-    pub fn holds(&self, signal: u32) -> bool {
-        let head = self.head.lock();
-        POOL.lock().holds(*head, signal).0
-    }
-
     /// Drops everything, and frees the locks.
     ///
     /// # Safety
@@ -427,6 +407,43 @@ impl SignalQueue {
 impl Default for SignalQueue {
     fn default() -> Self {
         Self::new()
+    }
+}
+
+/// A FIFO of signal records, behind a lock of its user's. Each record has its details.
+#[derive(Default)]
+pub struct SignalList {
+    /// As in [`SignalQueue`].
+    head: u16,
+}
+
+impl SignalList {
+    /// Returns an empty list.
+    pub const fn new() -> Self {
+        Self { head: 0 }
+    }
+
+    /// Drops everything, and frees the pool's lock.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, before a second thread exists.
+    pub unsafe fn forget(&mut self) {
+        // SAFETY: the caller's promise; as in `SignalQueue::break_locks`.
+        unsafe { POOL.break_lock() };
+        drop_records(&mut self.head);
+    }
+}
+
+impl Records for SignalList {
+    type Record = SigInfo;
+
+    fn push(&mut self, info: &SigInfo) -> bool {
+        POOL.lock()
+            .add(&mut self.head, info, Form::Each, false, false)
+    }
+
+    fn take(&mut self, signal: u32) -> Option<SigInfo> {
+        POOL.lock().remove(&mut self.head, signal, |_| true)
     }
 }
 

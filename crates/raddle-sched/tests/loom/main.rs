@@ -12,6 +12,7 @@ mod arrivals;
 mod call_gate;
 mod chunks;
 mod event_ring;
+mod left_signals;
 mod orders;
 mod parking;
 mod queues;
