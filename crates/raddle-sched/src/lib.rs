@@ -26,6 +26,7 @@
 //! | | [`absence`] | `Absences` | whether a wake-up came while a waiter ran signal handlers |
 //! | | [`wait_list`] | `WaitList` | which tasks wait behind one lock |
 //! | | [`requests`] | `Requests`, `Wait` | which task waits for a request that the kernel has |
+//! | | [`helper_queue`] | `HelperQueue`, `Request` | which task waits for a call of a helper; how many helpers |
 //! | | [`timers`] | `Timers` | which deadlines have passed |
 //! | | [`completion_list`] | `CompletionList`, `Link` | which workers a scheduler can run |
 //! | | [`worker_state`] | `WorkerState` | which scheduler executes a worker |
@@ -64,7 +65,7 @@ pub use order::{policies, share};
 pub use pace::{block_event, draw, policy, rhythm};
 pub use queue::{injector, run_queue};
 pub use sync::{chunks, counted_lock, event_ring, sample_ring, spin, version};
-pub use wait::{absence, completion_list, requests, timers};
+pub use wait::{absence, completion_list, helper_queue, requests, timers};
 pub use wait::{wait_list, wait_table, worker_state};
 pub use wake::idle;
 

@@ -12,6 +12,7 @@ mod arrivals;
 mod call_gate;
 mod chunks;
 mod event_ring;
+mod helper_queue;
 mod left_signals;
 mod orders;
 mod parking;
