@@ -26,7 +26,7 @@
 //! | | [`absence`] | `Absences` | whether a wake-up came while a waiter ran signal handlers |
 //! | | [`wait_list`] | `WaitList` | which tasks wait behind one lock |
 //! | | [`requests`] | `Requests`, `Wait` | which task waits for a request that the kernel has |
-//! | | [`helper_queue`] | `HelperQueue`, `Request` | which task waits for a call of a helper; how many helpers |
+//! | | [`helper_queue`] | `HelperQueue`, `Request` | which task waits for a helper's call |
 //! | | [`timers`] | `Timers` | which deadlines have passed |
 //! | | [`completion_list`] | `CompletionList`, `Link` | which workers a scheduler can run |
 //! | | [`worker_state`] | `WorkerState` | which scheduler executes a worker |

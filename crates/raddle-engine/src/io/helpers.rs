@@ -1,4 +1,5 @@
-//! Helper kernel threads: for calls that the kernel can only block in.
+//! Helper kernel threads: for calls that the kernel can only block in. How requests wait for them,
+//! and how many there must be, is [`raddle_sched::helper_queue`]'s.
 //!
 //! A green thread leaves a *request* (on its own stack) and parks; a helper executes the call and
 //! wakes it. Helpers are made on demand, wait for the next request when done, and are interrupted

@@ -1,10 +1,13 @@
 //! Pending signals and masks, of threads and of the process. The user-mode kernel decides what they
 //! mean.
 
+mod list;
+
+pub use list::SignalList;
+
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_sched::SpinLock;
-use raddle_sched::left_signals::Records;
 use raddle_sys::abi::{SigInfo, StackT};
 
 /// `si_code` of a timer's signal.
@@ -407,43 +410,6 @@ impl SignalQueue {
 impl Default for SignalQueue {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-/// A FIFO of signal records, behind a lock of its user's. Each record has its details.
-#[derive(Default)]
-pub struct SignalList {
-    /// As in [`SignalQueue`].
-    head: u16,
-}
-
-impl SignalList {
-    /// Returns an empty list.
-    pub const fn new() -> Self {
-        Self { head: 0 }
-    }
-
-    /// Drops everything, and frees the pool's lock.
-    ///
-    /// # Safety
-    /// Only in the child of a fork, before a second thread exists.
-    pub unsafe fn forget(&mut self) {
-        // SAFETY: the caller's promise; as in `SignalQueue::break_locks`.
-        unsafe { POOL.break_lock() };
-        drop_records(&mut self.head);
-    }
-}
-
-impl Records for SignalList {
-    type Record = SigInfo;
-
-    fn push(&mut self, info: &SigInfo) -> bool {
-        POOL.lock()
-            .add(&mut self.head, info, Form::Each, false, false)
-    }
-
-    fn take(&mut self, signal: u32) -> Option<SigInfo> {
-        POOL.lock().remove(&mut self.head, signal, |_| true)
     }
 }
 

@@ -289,5 +289,5 @@ pub fn pending() -> u64 {
 /// nothing is pending.
 pub fn in_child() {
     // SAFETY: the child has one thread.
-    unsafe { FOR_FIRST.reset(|list| list.forget()) };
+    unsafe { FOR_FIRST.reset() };
 }

@@ -33,6 +33,12 @@ pub trait Records {
 
     /// Takes the oldest record of a signal's number.
     fn take(&mut self, signal: u32) -> Option<Self::Record>;
+
+    /// Drops all records.
+    ///
+    /// # Safety
+    /// Only in the child of a fork, before a second thread exists.
+    unsafe fn forget(&mut self);
 }
 
 /// See the module.
@@ -132,11 +138,11 @@ impl<R: Records> LeftSignals<R> {
         self.rounds.as_ptr()
     }
 
-    /// Forgets what was left; `forget` empties the records.
+    /// Forgets what was left.
     ///
     /// # Safety
     /// Only in the child of a fork, before a second thread exists.
-    pub unsafe fn reset(&self, forget: impl FnOnce(&mut R)) {
+    pub unsafe fn reset(&self) {
         let Self {
             records,
             marks,
@@ -146,7 +152,8 @@ impl<R: Records> LeftSignals<R> {
         let was_held = unsafe { records.break_lock() };
         // A child writes to as few of its parent's pages as it can.
         if was_held || marks.load(Ordering::Relaxed) != 0 {
-            forget(&mut records.lock());
+            // SAFETY: the caller's promise.
+            unsafe { records.lock().forget() };
             marks.store(0, Ordering::Relaxed);
         }
     }
@@ -178,6 +185,10 @@ mod tests {
         fn take(&mut self, signal: u32) -> Option<Self::Record> {
             let at = self.0.iter().position(|record| record.0 == signal)?;
             Some(self.0.remove(at))
+        }
+
+        unsafe fn forget(&mut self) {
+            self.0.clear();
         }
     }
 
@@ -214,7 +225,7 @@ mod tests {
         let left = LeftSignals::new(Two::default());
         assert!(left.leave(10, &(10, 1)));
         // SAFETY: no other thread uses it.
-        unsafe { left.reset(|records| records.0.clear()) };
+        unsafe { left.reset() };
         left.queue_all(|record| panic!("{record:?}"));
         assert!(!left.has_any());
     }

@@ -28,6 +28,10 @@ impl Records for List {
     fn take(&mut self, _: u32) -> Option<u32> {
         (!self.0.is_empty()).then(|| self.0.remove(0))
     }
+
+    unsafe fn forget(&mut self) {
+        self.0.clear();
+    }
 }
 
 /// What the model needs of the protocol.
