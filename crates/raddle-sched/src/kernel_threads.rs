@@ -5,3 +5,4 @@ pub mod call_gate;
 pub mod left_signals;
 pub mod orders;
 pub mod signal_gate;
+pub mod transfers;

@@ -47,6 +47,7 @@
 //! | | [`signal_gate`] | `SignalGate` | which kernel threads our own signals must not reach |
 //! | | [`left_signals`] | `LeftSignals` | which signals the first kernel thread has to queue |
 //! | | [`orders`] | `Orders` | whether a kernel thread has to execute a call for the process |
+//! | | [`transfers`] | `Transfers`, `Transfer` | which task waits for a transfer of the ring |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
 
 pub mod count;
@@ -60,7 +61,7 @@ pub mod wait;
 pub mod wake;
 
 pub use count::{contention, quota};
-pub use kernel_threads::{arrivals, call_gate, left_signals, orders, signal_gate};
+pub use kernel_threads::{arrivals, call_gate, left_signals, orders, signal_gate, transfers};
 pub use order::{policies, share};
 pub use pace::{block_event, draw, policy, rhythm};
 pub use queue::{injector, run_queue};

@@ -21,6 +21,7 @@ mod requests;
 mod sample_ring;
 mod signal_gate;
 mod spares;
+mod transfers;
 mod version;
 mod wait_forms;
 mod wait_table;
