@@ -145,7 +145,7 @@ impl<W> Transfers<W> {
         self.posted.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Posts a transfer, whose task is prepared. Returns how many are not announced, or `None` if
+    /// Posts a transfer; its task is prepared. Returns how many are not announced, or `None` if
     /// there is no ring any more.
     ///
     /// # Safety
