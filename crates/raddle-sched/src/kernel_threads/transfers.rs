@@ -115,7 +115,7 @@ impl<W> Transfers<W> {
         }
     }
 
-    /// Returns true if this is the state. SeqCst, for the ring's thread and its installers.
+    /// Returns true if this is the state. SeqCst: partner of [`Transfers::refuse`].
     pub fn is(&self, state: State) -> bool {
         self.state.load(Ordering::SeqCst) == state as u32
     }
@@ -145,7 +145,7 @@ impl<W> Transfers<W> {
         self.posted.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Posts a transfer, whose task is prepared. Returns how many are not announced, or `None` if
+    /// Posts a transfer; its task is prepared. Returns how many are not announced, or `None` if
     /// there is no ring any more.
     ///
     /// # Safety
@@ -156,7 +156,7 @@ impl<W> Transfers<W> {
         if self.state.load(Ordering::Relaxed) != State::Ready as u32 {
             return None;
         }
-        // SAFETY: posted transfers are alive, by the promise of those that posted them.
+        // SAFETY: posted transfers are alive, by the promise of `post`.
         match unsafe { list.tail.as_ref() } {
             // SAFETY: the lock is held.
             Some(tail) => tail.next.with_mut(|next| unsafe { *next = at }),

@@ -228,7 +228,7 @@ impl<W> HelperQueue<W> {
     pub unsafe fn push(&self, request: &Request<W>) {
         let mut state = self.state.lock();
         let at = core::ptr::from_ref(request);
-        // SAFETY: queued requests are alive, by the promise of those that pushed them.
+        // SAFETY: queued requests are alive, by the promise of `push`.
         match unsafe { state.tail.as_ref() } {
             Some(tail) => tail.set_next(at),
             None => state.head = at,
