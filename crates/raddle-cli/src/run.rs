@@ -2,6 +2,7 @@
 //!
 //! Protocol:
 //!
+//! 0. Under a filter that kills for what follows, become the program at once ([`filtered`]).
 //! 1. Find the preloaded library; without it nothing runs, because a program that silently ran on
 //!    kernel threads would be worse than a sentence.
 //! 2. Resolve the command as a shell would (126, 127).
@@ -14,6 +15,7 @@
 //! refusing programs that can't have green threads (scripts would need to know which can).
 
 pub(crate) mod elf;
+pub(crate) mod filtered;
 pub(crate) mod inherit;
 mod launch;
 pub(crate) mod pattern;
@@ -35,6 +37,9 @@ use crate::machine::has_procfs;
 use crate::run::policy::Share;
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode> {
+    if let Some(call) = filtered::find() {
+        return Err(filtered::exec(arguments, call).into());
+    }
     let preload = preload::find()?;
     Share::check(&arguments.share, arguments.policy.as_ref()).map_err(|what| {
         Failure::input(
