@@ -5,12 +5,12 @@
 //! process if the filter says so. Therefore a child makes them:
 //!
 //! 1. A process without a filter is taken over at once, at the price of a look into `/proc`.
-//! 2. The process makes a child with memory of its own, whose end sends no signal, and stands still
-//!    until the child has ended (`CLONE_VFORK`).
+//! 2. The process makes a child with memory of its own, and stands still until the child has ended
+//!    (`CLONE_VFORK`). The end sends no signal.
 //! 3. The child makes each call of [`CALLS`] with arguments that change nothing. Before each it
 //!    writes into shared memory which one comes next, and which one was refused. SIGSYS is blocked,
 //!    so that a filter that sends it (`SECCOMP_RET_TRAP`) ends the child, too.
-//! 4. The child sends itself a signal, whose handler returns by `rt_sigreturn(2)`, and ends.
+//! 4. The child sends itself a signal, returns from the handler by `rt_sigreturn(2)`, and ends.
 //!
 //! If a call kills, or a [`Kind::Needed`] one hasn't the answer that it has without a filter, the
 //! process stays on kernel threads. Where a call of [`Kind::Io`] kills, the runtime makes none.
@@ -74,7 +74,6 @@ const MASK_BYTES: usize = 8;
 const NO_THREAD: usize = 0x100 | 0x10000;
 const NOHANG_ALL: usize = 1 | nr::__WALL as usize;
 const GET_SECCOMP: usize = 21;
-const FUTEX_WAKE_PRIVATE: usize = 1 | 128;
 
 /// A time of nothing.
 static AT_ONCE: [u64; 2] = [0; 2];
@@ -82,7 +81,7 @@ static AT_ONCE: [u64; 2] = [0; 2];
 /// The calls that the runtime makes by itself or in the place of others, but for those that it
 /// leaves to the [filters](raddle_engine::filters), and those that libc makes at each start and for
 /// each thread.
-static CALLS: [Call; 69] = calls! {
+static CALLS: [Call; 68] = calls! {
     wait4(__NR_wait4, NONE, 0, NOHANG_ALL): Kind::Needed(ECHILD);
     getpid(__NR_getpid): Kind::Needed(0);
     gettid(__NR_gettid): Kind::Needed(0);
@@ -98,11 +97,10 @@ static CALLS: [Call; 69] = calls! {
     pwritev2(__NR_pwritev2, NONE): Kind::Needed(EBADF);
     write(__NR_write, NONE): Kind::Needed(EBADF);
     sched_yield(__NR_sched_yield): Kind::Needed(0);
-    futex(__NR_futex, 0, FUTEX_WAKE_PRIVATE): Kind::Survived;
     epoll_wait(__NR_epoll_wait, NONE): Kind::Survived;
     epoll_pwait(__NR_epoll_pwait, NONE): Kind::Survived;
     epoll_pwait2(__NR_epoll_pwait2, NONE): Kind::Survived;
-    poll(__NR_poll): Kind::Survived;
+    poll(__NR_poll): Kind::Needed(0);
     fcntl(__NR_fcntl, NONE): Kind::Survived;
     madvise(__NR_madvise): Kind::Survived;
     prctl(__NR_prctl, GET_SECCOMP): Kind::Survived;
@@ -225,8 +223,7 @@ impl Told {
     fn map() -> Option<&'static Told> {
         const ACCESS: usize = (nr::PROT_READ | nr::PROT_WRITE) as usize;
         const SHARED: usize = (nr::MAP_SHARED | nr::MAP_ANONYMOUS) as usize;
-        // SAFETY: fresh memory of zeros at an address of the kernel's choice, which is a valid value
-        // of the type.
+        // SAFETY: fresh memory at an address of the kernel's choice; zeros are a valid value.
         unsafe {
             let at = sys!(
                 nr::__NR_mmap,
@@ -325,9 +322,8 @@ fn name(at: u32) -> &'static str {
 /// Makes a child with a copy of the memory, and returns in both when the child has ended: 0 in the
 /// child, its id in the parent, or a negated errno.
 fn make_child() -> isize {
-    const VFORK: u64 = nr::CLONE_VFORK as u64;
     let asked = CloneArgs {
-        flags: VFORK,
+        flags: u64::from(nr::CLONE_VFORK),
         pidfd: 0,
         child_tid: 0,
         parent_tid: 0,
@@ -343,7 +339,7 @@ fn make_child() -> isize {
     unsafe {
         let made = sys!(nr::__NR_clone3, &raw const asked, size_of::<CloneArgs>());
         if is_err(made) {
-            return sys!(nr::__NR_clone, VFORK, 0usize);
+            return sys!(nr::__NR_clone, nr::CLONE_VFORK, 0usize);
         }
         made
     }
@@ -361,10 +357,9 @@ extern "C" fn handle(_signal: u32) {}
 /// # Safety
 /// It changes the signal's action and the mask.
 unsafe fn return_from_handler() {
-    const SA_RESTORER: u64 = 0x0400_0000;
     let action = SigAction {
         handler: handle as *const () as usize,
-        flags: SA_RESTORER,
+        flags: u64::from(nr::SA_RESTORER),
         restorer: raddle_signal_restorer as *const () as usize,
         mask: u64::MAX,
     };

@@ -1,21 +1,16 @@
 //! A filter of system calls that kills for what `raddle run` asks the kernel.
 //!
-//! A program under such a filter starts natively, so it starts here: by `execve(2)` alone. Whether
-//! the filter kills for a call is known when the call has been made. So a child makes each of them,
-//! as the runtime's does before the first thread; a process without a filter makes no child.
+//! A program under such a filter starts natively, so it starts here: by `execve(2)` alone
+//! ([`super::native`]). Whether the filter kills for a call is known when the call has been made.
+//! So a child makes each of them, as the runtime's does before the first thread; a process without
+//! a filter makes no child.
 //!
 //! This stands before all other work of the command. Until it is known that nothing kills, the
 //! command makes the calls only that ld.so and libc make at the start of every program.
 
-use std::ffi::{CString, OsString};
-use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-
-use crate::cli::RunArguments;
-use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND, say};
 
 /// No descriptor, no process, no address that is there.
 const NONE: libc::c_long = -1;
@@ -155,33 +150,4 @@ fn answer(at: &AtomicU32) -> ! {
         at.store(CALLS.len() as u32, Ordering::Relaxed);
         libc::_exit(0)
     }
-}
-
-/// Becomes the program without a look at it, and without green threads. Returns only the failure.
-pub(super) fn exec(arguments: &RunArguments, call: &str) -> Failure {
-    let command: Option<Vec<CString>> = arguments.command.iter().map(c_string).collect();
-    let Some([name, ..]) = command.as_deref() else {
-        return Failure::input("no program given", "write it behind --");
-    };
-    let shown = name.to_string_lossy();
-    if arguments.verbose {
-        say(&format!(
-            "{shown}: runs on kernel threads: a filter of system calls (seccomp) kills for {call}, \
-             which raddle run needs; allow it"
-        ));
-    }
-    let list = command.iter().flatten().map(|text| text.as_ptr());
-    let list: Vec<_> = list.chain([ptr::null()]).collect();
-    // SAFETY: a string and a null-terminated array of such, alive until the call returns.
-    unsafe { libc::execvp(name.as_ptr(), list.as_ptr()) };
-    let error = io::Error::last_os_error();
-    let status = match error.kind() {
-        io::ErrorKind::NotFound => NOT_FOUND,
-        _ => NOT_EXECUTABLE,
-    };
-    Failure::new(status, format!("{shown}: {error}"), "check the path")
-}
-
-fn c_string(text: &OsString) -> Option<CString> {
-    CString::new(text.as_bytes()).ok()
 }
