@@ -38,6 +38,18 @@ mod nested {
     }
 }
 
+mod untaken {
+    raddle_tests::cases! { "untaken_signals.c":
+        an_interval_timers_signal_writes_nothing_to_a_thread_that_blocks_it,
+        a_timer_with_a_thread_writes_nothing_to_another,
+        a_signal_that_another_thread_awaits_writes_nothing,
+        the_end_of_a_child_writes_nothing_to_a_thread_that_blocks_it,
+        each_handler_is_on_its_stack_while_a_timer_expires,
+        a_handler_on_the_normal_stack_follows_one_on_the_alternate,
+        a_handler_on_the_alternate_stack_follows_one_on_the_normal,
+    }
+}
+
 mod many {
     raddle_tests::cases! { "many_signals.c":
         sigwaitinfo_takes_values_in_order_while_more_come,

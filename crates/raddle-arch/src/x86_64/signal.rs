@@ -15,17 +15,16 @@
 /// |---|---|---|
 /// | `raddle_signal_handler` | `(signal, siginfo, ucontext)`, by the kernel | calls `on_signal` |
 /// | `raddle_signal_restorer` | rsp at the ucontext | the context's registers |
-/// | `raddle_arrive` | rdi moved frame | as `raddle_signal_arrived`, rsi = 0 |
-/// | `raddle_signal_arrived` | rdi moved frame, rsi fault | rsp = rdi + 8; calls `arrived` |
-/// | `raddle_preempted` | rdi moved frame | rsp = rdi + 8; calls `preempted` |
+/// | `raddle_arrive` | rdi moved frame | as `raddle_signal_arrived`, rsi = 1 |
+/// | `raddle_signal_arrived` | rdi moved frame, rsi takes | rsp = rdi + 8; calls `arrived` |
 /// | `raddle_handler_returned` | rsp at the ucontext | calls `returned`; the context's registers |
 /// | `raddle_enter_handler` | as the first; rcx, r8 | rsp = r8; jumps to rcx |
 /// | `raddle_resume` | rdi moved frame | the context's registers |
 ///
 /// `(signal, siginfo, ucontext)` are in rdi, rsi, rdx. `rt_sigreturn` loads a context's registers.
-/// rsi is 1 for a fault, 0 for other signals, and always 0 after `raddle_arrive`. A moved frame is
-/// in r8 and its handler in rcx for `raddle_enter_handler`, which clears rax.
-/// `arrived` and `preempted` never return.
+/// rsi is 1 if the thread takes the frame's signal now, as for a fault, and always 1 after
+/// `raddle_arrive`. A moved frame is in r8 and its handler in rcx for `raddle_enter_handler`, which
+/// clears rax. `arrived` never returns.
 ///
 /// Unwinding restores the interrupted registers from the ucontext, as for the kernel's own return
 /// code, at each instruction: a debugger stops at any. The offsets are those of `struct ucontext`.
@@ -34,15 +33,14 @@ macro_rules! signal_entries {
     (
         on_signal: $on_signal:path,
         arrived: $arrived:path,
-        preempted: $preempted:path,
         returned: $returned:path $(,)?
     ) => {
         ::core::arch::global_asm!(
             ".pushsection .text.raddle_signal,\"ax\",@progbits",
             ".hidden raddle_signal_handler, raddle_signal_restorer, raddle_signal_arrived",
             ".hidden raddle_handler_returned, raddle_enter_handler, raddle_resume",
-            ".hidden raddle_preempted, raddle_arrive",
-            ".globl raddle_preempted, raddle_arrive",
+            ".hidden raddle_arrive",
+            ".globl raddle_arrive",
             ".globl raddle_signal_handler, raddle_signal_restorer, raddle_signal_arrived",
             ".globl raddle_handler_returned, raddle_enter_handler, raddle_resume",
             ".p2align 4",
@@ -89,17 +87,11 @@ macro_rules! signal_entries {
             "syscall",
             "raddle_context_rules 0x75, 8", // rdi
             "raddle_arrive:",
-            "xor esi, esi",
+            "mov esi, 1",
             "raddle_signal_arrived:",
             "lea rsp, [rdi + 8]",
             "raddle_context_rules 0x77, 0",
             "call {arrived}",
-            "ud2",
-            "raddle_context_rules 0x75, 8",
-            "raddle_preempted:",
-            "lea rsp, [rdi + 8]",
-            "raddle_context_rules 0x77, 0",
-            "call {preempted}",
             "ud2",
             "nop",
             "raddle_handler_returned:",
@@ -132,7 +124,6 @@ macro_rules! signal_entries {
             ".popsection",
             on_signal = sym $on_signal,
             arrived = sym $arrived,
-            preempted = sym $preempted,
             returned = sym $returned,
         );
     };

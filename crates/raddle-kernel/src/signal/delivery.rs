@@ -6,13 +6,16 @@ use crate::frame::{interrupted_pass, is_pass_end};
 use crate::signal::actions::{
     self, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART,
 };
-use crate::signal::entry::{Moved, raddle_enter_handler, raddle_handler_returned, raddle_resume};
+use crate::signal::entry::{
+    Moved, is_below, move_frame, raddle_arrive, raddle_enter_handler, raddle_handler_returned,
+    raddle_resume,
+};
 use crate::signal::routing::{self, process_pending};
 use crate::signal::{alternate, held, preemption, stops};
 use core::sync::atomic::Ordering;
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::{Carrier, Thread, events};
-use raddle_sys::abi::{SigAction, SigInfo, StackT};
+use raddle_sys::abi::{SigAction, SigContext, SigInfo, StackT};
 use raddle_sys::{err, errno};
 
 /// libc's signal that cancels a thread.
@@ -116,26 +119,25 @@ pub extern "C" fn before_call() {
     }
 }
 
-/// Returns the address below which a frame for `thread` goes: that of `sp` minus the red zone, or
-/// the top of its alternate stack.
-pub fn stack_for(thread: &Thread, signal: Option<u32>, sp: usize, fault: bool) -> usize {
+/// Returns the address below which a frame for a handler with `flags` goes that interrupts the code
+/// with `registers`: that of the stack pointer minus the red zone, or the top of the thread's
+/// alternate stack.
+pub fn stack_for(thread: &Thread, flags: u64, registers: &SigContext) -> usize {
     const RED_ZONE: usize = 128;
+    let sp = registers.stack_pointer();
     let below = sp.wrapping_sub(RED_ZONE);
-    let Some(top) = alternate::top_for(thread, sp) else {
-        return below;
-    };
-    // Without a fault, the handler that runs next may be any that is due, and each may ask for the
-    // alternate stack.
-    let wants = |signal: u32| actions_flags(signal) & SA_ONSTACK != 0;
-    let due = signal.map_or(0, bit) | if fault { 0 } else { deliverable(thread) };
-    let asks = (1..=super::SIGNALS).any(|s| due & bit(s) != 0 && wants(s));
-    if asks { top } else { below }
+    match alternate::top_for(thread, sp) {
+        Some(top) if flags & SA_ONSTACK != 0 => top,
+        _ => below,
+    }
 }
 
-/// Returns the program's flags for a signal. May be called in a signal handler: the lock is held
-/// for a copy only.
-fn actions_flags(signal: u32) -> u64 {
-    actions::get(signal).flags
+/// Returns the flags of the handlers that are due, together. Any of them may run next.
+pub fn flags_due(thread: &Thread) -> u64 {
+    let due = deliverable(thread);
+    (1..=super::SIGNALS)
+        .filter(|&signal| due & bit(signal) != 0)
+        .fold(0, |flags, signal| flags | actions::get(signal).flags)
 }
 
 /// Returns true if a fault of `thread` ends the process: its signal has no handler, or is blocked.
@@ -144,24 +146,32 @@ pub fn is_fatal(thread: &Thread, signal: u32) -> bool {
     blocked || matches!(actions::get(signal).handler, DEFAULT | IGNORE)
 }
 
-/// Routes signals, runs due handlers, then resumes the frame. On a green stack, behind a moved
-/// frame.
+/// Routes signals, runs due handlers, then resumes the frame. The thread takes the frame's own
+/// signal first if `takes` isn't 0: one that has been dequeued, or a fault. On the stack below the
+/// frame, which is the thread's save area or the program's stack.
 ///
 /// # Safety
 /// `frame` must be the moved frame on top of this stack.
-pub unsafe extern "C" fn arrived(frame: *mut Moved, fault: u64) -> ! {
+pub unsafe extern "C" fn arrived(frame: *mut Moved, takes: u64) -> ! {
+    let thread = look();
+    if takes == 0 && preemption::at_end_of_call() {
+        look();
+    }
+    // SAFETY: the frame is this stack's own.
+    unsafe {
+        if takes != 0 {
+            let info = (*frame).info;
+            handle(frame, thread, &info, &actions::get(info.signo as u32))
+        }
+        next(frame, thread)
+    }
+}
+
+/// Routes the signals that have come to the carrier. Returns the running thread.
+fn look<'a>() -> &'a Thread {
     Carrier::current().attention.store(0, Ordering::Relaxed);
     routing::route();
-    let thread = Carrier::current().thread();
-    if fault != 0 {
-        // SAFETY: the frame is this stack's own.
-        let info = unsafe { (*frame).info };
-        let action = actions::get(info.signo as u32);
-        // SAFETY: as above.
-        unsafe { enter(frame, thread, &info, &action) }
-    }
-    // SAFETY: as above.
-    unsafe { next(frame, thread) }
+    Carrier::current().thread()
 }
 
 /// Runs the next due handler, or resumes the frame. Threads that the same signals have woken run
@@ -171,8 +181,7 @@ unsafe fn next(frame: *mut Moved, thread: &Thread) -> ! {
         let due = deliverable(thread);
         let Some(info) = (due != 0).then(|| routing::take(thread, due)).flatten() else {
             if preemption::at_end_of_call() {
-                Carrier::current().attention.store(0, Ordering::Relaxed);
-                routing::route(); // signals may have come meanwhile
+                look(); // signals may have come meanwhile
                 continue;
             }
             // SAFETY: the caller's frame.
@@ -185,7 +194,29 @@ unsafe fn next(frame: *mut Moved, thread: &Thread) -> ! {
             DEFAULT if stops::is_stale(&info) => {}
             DEFAULT => routing::default_action(signal),
             // SAFETY: the caller's frame.
-            _ => unsafe { enter(frame, thread, &info, &action) },
+            _ => unsafe { handle(frame, thread, &info, &action) },
+        }
+    }
+}
+
+/// Calls a user handler on the stack that it asks for: below the interrupted code's stack pointer,
+/// or on the alternate stack. The frame moves there, by the save area if it is on the other one: a
+/// handler may have changed the interrupted code's stack pointer, so that the two may overlap.
+unsafe fn handle(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &SigAction) -> ! {
+    // SAFETY: the caller's frame. The save area and the stack below the interrupted code's are
+    // free, but for the frame.
+    unsafe {
+        let context = &(*frame).context;
+        let stack = stack_for(thread, action.flags, &context.context);
+        if is_below(frame, stack) {
+            enter(frame, thread, info, action)
+        }
+        if preemption::is_in_area(thread, frame.addr()) {
+            enter(move_frame(context, info, stack), thread, info, action)
+        }
+        match preemption::area(thread) {
+            Some(area) => raddle_arrive(move_frame(context, info, area)),
+            None => enter(frame, thread, info, action), // no memory: on the stack that it has
         }
     }
 }

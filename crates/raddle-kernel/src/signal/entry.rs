@@ -2,13 +2,15 @@
 //!
 //! The kernel enters `raddle_signal_handler` on the carrier's alternate stack with every signal
 //! blocked. If the carrier was in user code, the handler *moves the frame*: it copies the kernel's
-//! frame (saved registers, floating-point state, `siginfo`) below the green thread's stack pointer,
-//! or to the top of its alternate stack, and edits the original so that the handler's return enters
-//! `raddle_signal_arrived` there, with the kernel's mask empty again. If the carrier was in the
-//! runtime, the handler only records the signal, which is handled when the runtime is left.
+//! frame (saved registers, floating-point state, `siginfo`) to the thread's save area, and edits the
+//! original so that the handler's return enters `raddle_signal_arrived` there, with the kernel's
+//! mask empty again. A signal's frame goes on to the program's stack only when the thread takes the
+//! signal. A fault's frame goes there at once. If the carrier was in the runtime, the handler only
+//! records the signal, which is handled when the runtime is left.
 //!
-//! Three things follow. No green thread ever holds a carrier's alternate stack. A frame can be
-//! resumed on any carrier. Nothing that takes a lock runs in a handler.
+//! Four things follow. No green thread ever holds a carrier's alternate stack. A frame can be
+//! resumed on any carrier. Nothing that takes a lock runs in a handler. A signal that a thread
+//! doesn't take writes nothing to its stacks.
 //!
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
@@ -33,11 +35,10 @@ unsafe extern "C" {
     pub fn raddle_signal_handler();
     /// The code to which the handler's frame returns.
     pub fn raddle_signal_restorer();
-    /// Entered on a green stack, with a moved frame, and 1 for a fault.
+    /// Entered below a moved frame, with 1 if the thread takes the frame's signal now.
     fn raddle_signal_arrived();
-    /// Entered on a save area, with the moved frame.
-    fn raddle_preempted();
-    /// Jumps to `raddle_signal_arrived` with a frame, and leaves the current stack.
+    /// Leaves the current stack for `raddle_signal_arrived`, where the thread takes the frame's
+    /// signal.
     pub fn raddle_arrive(frame: *mut Moved) -> !;
     /// The code to which user handlers return, with the stack pointer at the moved frame's
     /// `ucontext`.
@@ -216,12 +217,22 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         carrier.attention.store(0, Ordering::Relaxed);
         return;
     }
-    let hit = (signal as usize != POKE).then_some(signal);
-    let stack = delivery::stack_for(thread, hit, context.context.stack_pointer(), fault);
-    // SAFETY: the green stack below its pointer (or its alternate stack) is free.
+    // The runtime's own code may be on the save area already.
+    let area = (in_user && !fault)
+        .then(|| preemption::area(thread))
+        .flatten();
+    let stack = area.unwrap_or_else(|| {
+        let flags = if fault {
+            actions::get(signal).flags
+        } else {
+            delivery::flags_due(thread)
+        };
+        delivery::stack_for(thread, flags, &context.context)
+    });
+    // SAFETY: the save area is free while its thread runs; so is the green stack below its pointer,
+    // or the alternate stack.
     let moved = unsafe { move_frame(context, info, stack) };
-    let fault = usize::from(fault);
-    go_on(carrier, context, moved, raddle_signal_arrived, fault);
+    go_on(carrier, context, moved, fault);
 }
 
 /// Takes a sample if sysmon wants one. Returns true if sysmon wants nothing else.
@@ -246,18 +257,13 @@ fn close_if_full(carrier: &Carrier, context: &mut UContext, makes_child: bool) {
     }
 }
 
-/// Makes the signal handler return to `code`, with a moved frame.
-fn go_on(
-    carrier: &Carrier,
-    context: &mut UContext,
-    moved: *mut Moved,
-    code: unsafe extern "C" fn(),
-    argument: usize,
-) {
+/// Makes the signal handler return to `raddle_signal_arrived`, with a moved frame, which the thread
+/// takes at once for a fault.
+fn go_on(carrier: &Carrier, context: &mut UContext, moved: *mut Moved, fault: bool) {
     let registers = &mut context.context;
-    registers.set_function_args([moved.addr(), argument, 0]);
+    registers.set_function_args([moved.addr(), usize::from(fault), 0]);
     registers.set_stack_pointer(moved.addr());
-    registers.enter_function(code as *const () as usize);
+    registers.enter_function(raddle_signal_arrived as *const () as usize);
     // Handlers start with the initial floating-point state, and the interrupted code's x87 stack
     // must not reach the next thread.
     // SAFETY: the kernel's frame, which was copied already.
@@ -274,12 +280,13 @@ fn preempt(carrier: &Carrier, info: &SigInfo, context: &mut UContext, in_user: b
         context.context.enter_function(code);
         return;
     }
-    if let Some(thread) = carrier.thread_or_none().filter(|_| in_user)
-        && let Some(area) = preemption::area(carrier, thread)
+    let gives_way = in_user && carrier.is_to_preempt() && !carrier.is_bound();
+    if let Some(thread) = carrier.thread_or_none().filter(|_| gives_way)
+        && let Some(area) = preemption::area(thread)
     {
         // SAFETY: the save area is free while its thread runs.
         let moved = unsafe { move_frame(context, info, area) };
-        go_on(carrier, context, moved, raddle_preempted, 0);
+        go_on(carrier, context, moved, false);
     }
 }
 
@@ -309,6 +316,24 @@ fn wake_own_sleep(carrier: &Carrier) {
     }
 }
 
+/// Returns where a frame below `stack` is, and its floating-point state of `size` bytes.
+fn place(stack: usize, size: usize) -> (usize, usize) {
+    let area = stack.wrapping_sub(size) & !63;
+    // A handler is entered as if called: the stack pointer is 8 below a multiple of 16.
+    let at = (area.wrapping_sub(size_of::<Moved>()) & !15).wrapping_sub(8);
+    (at, area)
+}
+
+/// Returns true if `frame` is where [`move_frame`] puts its copy.
+///
+/// # Safety
+/// `frame` must be a moved frame.
+pub unsafe fn is_below(frame: *const Moved, stack: usize) -> bool {
+    // SAFETY: the caller's promise.
+    let size = unsafe { (*frame).context.context.float_state_bytes() };
+    place(stack, size).0 == frame.addr()
+}
+
 /// Copies a frame to below `stack`; returns the copy.
 ///
 /// # Safety
@@ -317,9 +342,7 @@ pub unsafe fn move_frame(context: &UContext, info: &SigInfo, stack: usize) -> *m
     let state = context.context.float_state();
     // SAFETY: the kernel's frame.
     let size = unsafe { context.context.float_state_bytes() };
-    let area = (stack - size) & !63;
-    // A handler is entered as if called: the stack pointer is 8 below a multiple of 16.
-    let at = ((area - size_of::<Moved>()) & !15) - 8;
+    let (at, area) = place(stack, size);
     let moved = with_exposed_provenance_mut::<Moved>(at);
     // SAFETY: the caller's promise; the kernel's frame is whole.
     unsafe {
@@ -344,6 +367,5 @@ pub unsafe fn move_frame(context: &UContext, info: &SigInfo, stack: usize) -> *m
 raddle_arch::signal_entries! {
     on_signal: on_signal,
     arrived: delivery::arrived,
-    preempted: preemption::preempted,
     returned: delivery::returned,
 }

@@ -4,13 +4,12 @@
 //! the program's code, the handler moves the frame into the thread's *save area*, memory of the
 //! runtime's, and the thread yields from there. So nothing is written to a stack of unknown size
 //! (one near its end, one that the program switched to by itself), and the red zone needs no care.
-//! An `rt_sigreturn` from the area resumes the thread, on any carrier. Signals that became due
-//! meanwhile take the frame from the area to the program's stack.
+//! An `rt_sigreturn` from the area resumes the thread, on any carrier. A signal that the thread
+//! takes moves the frame from the area to the program's stack. Signals that the thread doesn't take
+//! use the area in the same way.
 //!
 //! If the signal interrupts the runtime's code, the thread gives way at the end of the call.
 
-use crate::signal::entry::{Moved, move_frame, raddle_arrive};
-use crate::signal::{delivery, routing};
 use core::sync::atomic::Ordering;
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::{Carrier, PROCESS, Thread, preemption, switch};
@@ -28,39 +27,19 @@ pub fn is_request(info: &SigInfo) -> bool {
         && info.pid as u32 == PROCESS.pid.load(Ordering::Relaxed)
 }
 
-/// Returns the top of the running thread's save area; `None` if it isn't to be preempted now.
-pub fn area(carrier: &Carrier, thread: &Thread) -> Option<usize> {
-    if carrier.is_bound() || !carrier.is_to_preempt() {
-        return None;
-    }
+/// Returns the top of the running thread's save area; `None` without memory for one.
+pub fn area(thread: &Thread) -> Option<usize> {
     if thread.save_area.get() == 0 {
-        let area = mem::map(AREA).ok()?; // else it computes on, without an error
+        let area = mem::map(AREA).ok()?;
         thread.save_area.set(area.expose_provenance());
     }
     Some(thread.save_area.get() + AREA)
 }
 
-/// On the save area, behind a moved frame: lets others run, then resumes the frame.
-///
-/// # Safety
-/// `frame` must be the moved frame in the running thread's save area.
-pub unsafe extern "C" fn preempted(frame: *mut Moved) -> ! {
-    Carrier::current().attention.store(0, Ordering::Relaxed);
-    routing::route();
-    preemption::give_way();
-    Carrier::current().attention.store(0, Ordering::Relaxed);
-    routing::route();
-    let thread = Carrier::current().thread();
-    // SAFETY: the frame stays as it is until it's resumed; the program's stack below its pointer
-    // is free.
-    unsafe {
-        if delivery::deliverable(thread) == 0 {
-            delivery::resume(frame)
-        }
-        let Moved { context, info, .. } = &*frame;
-        let stack = delivery::stack_for(thread, None, context.context.stack_pointer(), false);
-        raddle_arrive(move_frame(context, info, stack))
-    }
+/// Returns true if `address` is in the thread's save area.
+pub fn is_in_area(thread: &Thread, address: usize) -> bool {
+    let area = thread.save_area.get();
+    area != 0 && (area..area + AREA).contains(&address)
 }
 
 /// At the end of a call that sysmon's signal hit, or that sysmon found waiting in the kernel; and
