@@ -35,7 +35,9 @@ use crate::cli::Command;
 /// What libc calls. Tests have a `main` of their own.
 #[cfg_attr(not(test), unsafe(no_mangle))]
 extern "C" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
-    run::inherit::prepare();
+    if run::filtered::find().is_none() {
+        run::inherit::prepare();
+    }
     let status = stack::call(execute);
     let number = (0..=u8::MAX).find(|&number| ExitCode::from(number) == status);
     // Unlike a return to libc, it writes what standard output has kept.

@@ -2,6 +2,8 @@
 //!
 //! Protocol:
 //!
+//! 0. Under a filter that kills for what follows, and without memory for the library, become the
+//!    program at once ([`native`]).
 //! 1. Find the preloaded library; without it nothing runs, because a program that silently ran on
 //!    kernel threads would be worse than a sentence.
 //! 2. Resolve the command as a shell would (126, 127).
@@ -14,8 +16,10 @@
 //! refusing programs that can't have green threads (scripts would need to know which can).
 
 pub(crate) mod elf;
+pub(crate) mod filtered;
 pub(crate) mod inherit;
 mod launch;
+mod native;
 pub(crate) mod pattern;
 pub(crate) mod policy;
 pub(crate) mod preload;
@@ -35,6 +39,9 @@ use crate::machine::has_procfs;
 use crate::run::policy::Share;
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode> {
+    if let Some(why) = native::reason() {
+        return Err(native::exec(arguments, &why).into());
+    }
     let preload = preload::find()?;
     Share::check(&arguments.share, arguments.policy.as_ref()).map_err(|what| {
         Failure::input(
@@ -54,9 +61,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode> {
         say(&format!("{file}: runs on kernel threads: {obstacle}"));
     }
     if arguments.verbose && !has_procfs() {
-        say(
-            "/proc is not mounted: raddle dump and the other tools can't find the program from here",
-        );
+        say("/proc is not mounted: raddle dump and other tools can't find the program from here");
     }
     let keep_preload = start
         .obstacle

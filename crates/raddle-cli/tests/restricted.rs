@@ -93,8 +93,8 @@ fn commands_say_that_procfs_is_missing() {
     let silent = "raddle: /proc is not mounted here, so process 1 can't be found: mount -t proc \
                   proc /proc, or use this command where it is mounted\n";
     let expected = format!(
-        "raddle: /proc is not mounted: raddle dump and the other tools can't find the program \
-         from here\n{silent}{silent}"
+        "raddle: /proc is not mounted: raddle dump and other tools can't find the program from \
+         here\n{silent}{silent}"
     );
     assert_eq!(said, expected);
     let script = format!("{command} doctor");

@@ -9,6 +9,7 @@ mod builtins;
 mod clean_pages;
 mod cleanup;
 mod environment;
+mod filtered;
 mod interface;
 mod late;
 mod light_workers;

@@ -26,7 +26,7 @@ use crate::patching::{own_base, patch_all};
 use crate::policy::{self, Wrong};
 use crate::settings::{carriers, cpus, extra_carriers, flight_recorder, limit, quantum_ns, seed};
 use crate::why::Why;
-use crate::{interface, own_stack, rseq, symbols, tripwires, watchers};
+use crate::{filtered, interface, own_stack, rseq, symbols, tripwires, watchers};
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -82,7 +82,14 @@ extern "C" fn constructor(
         Err(why) => return tell(&environment, &Err(why)),
     };
     match cpus(&environment) {
-        Ok(Some(most)) => shown::show(most),
+        Ok(Some(most)) => {
+            // This asks the kernel, now; everything else waits for the first thread.
+            let may_ask = if most == 0 { Ok(()) } else { filtered::check() };
+            if let Err(why) = may_ask {
+                return tell(&environment, &Err(why));
+            }
+            shown::show(most);
+        }
         Ok(None) => shown::show_all(),
         Err(why) => return tell(&environment, &Err(why)),
     }
@@ -162,7 +169,7 @@ fn is_in_others_memory(libc: &LinkMap) -> bool {
         }
         let lock: extern "C" fn(*mut u32) -> c_int = core::mem::transmute(address);
         lock(mutex.as_mut_ptr());
-        mutex[2] as isize != sys!(nr::__NR_gettid)
+        filtered::own_tid() != Some(mutex[2])
     }
 }
 
@@ -249,11 +256,12 @@ fn take_over(process: &Process) -> Result<Report, Why> {
     if !is_single_threaded() {
         return Err(Why::Threads);
     }
+    // SAFETY: one thread, which no signal interrupts.
+    unsafe { tripwires::clear(libc) }.map_err(Why::Patching)?;
+    filtered::check()?;
     if !raddle_engine::descriptor::suffice() {
         return Err(Why::Descriptors);
     }
-    // SAFETY: one thread, which no signal interrupts.
-    unsafe { tripwires::clear(libc) }.map_err(Why::Patching)?;
     // SAFETY: libc's functions were looked up.
     if !unsafe { symbols::learn_condvar() } {
         return Err(Why::NewGlibc);
@@ -371,9 +379,11 @@ fn is_single_threaded() -> bool {
     // SAFETY: a zero-terminated path and a live structure.
     let result = unsafe {
         sys!(
-            nr::__NR_stat,
+            nr::__NR_newfstatat,
+            0usize,
             c"/proc/self/task".as_ptr(),
-            stat.as_mut_ptr()
+            stat.as_mut_ptr(),
+            0usize
         )
     };
     // A directory has a link of its own, one from above and one from each folder in it.

@@ -29,6 +29,8 @@ pub(crate) enum Why {
     MaxRunnable,
     Policy,
     Share,
+    /// The call that a filter refuses.
+    Filter(&'static str),
     Patching(Refusal),
 }
 
@@ -97,6 +99,13 @@ impl fmt::Display for Why {
             Self::Carriers => return not_number(f, settings::CARRIERS, 1, CARRIERS_MAX),
             Self::ExtraCarriers => {
                 return not_number(f, settings::EXTRA_CARRIERS, 0, CARRIERS_MAX);
+            }
+            Self::Filter(call) => {
+                return write!(
+                    f,
+                    "a filter of system calls (seccomp) refuses {call}, which green threads need; \
+                     allow it"
+                );
             }
             Self::Patching(refusal) => return write!(f, "{refusal}"),
         };

@@ -1,6 +1,6 @@
 /* Runs a command under a filter that refuses performance events, as a kernel with a
- * perf_event_paranoid of 3 does; behind the word memfd_create, one that refuses memory files; behind
- * words such as 39=1 and 441=kill, one that answers these calls with an error number or kills. */
+ * perf_event_paranoid of 3 does; behind the word memfd_create, one that refuses memory files;
+ * behind words such as 39=1 and 441=kill, one that answers these calls by an error or kills. */
 #include <errno.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>

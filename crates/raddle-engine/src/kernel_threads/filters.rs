@@ -58,7 +58,14 @@ impl Filters {
         free.then(make)
     }
 
-    /// Returns true if a filter is on its way, or has come since the start.
+    /// From here on no carrier makes a call that a filter may kill for: the process was started
+    /// with one that does.
+    pub fn leave_out(&self) {
+        let _lock = self.lock.lock();
+        self.gate.close();
+    }
+
+    /// Returns true if a filter is on its way, has come since the start, or kills from the start.
     pub(crate) fn is_any_coming(&self) -> bool {
         self.gate.is_closed()
     }
@@ -84,6 +91,7 @@ impl Filters {
             // the caller's promise.
             return unsafe { syscall6(nr, arguments) };
         }
+        let was_closed = self.gate.is_closed();
         {
             let _lock = self.lock.lock();
             self.gate.close();
@@ -100,7 +108,7 @@ impl Filters {
         let result = unsafe { syscall6(nr, arguments) };
         // Else a thread that can't have it, or a descriptor that is asked for what it says.
         let is_listener = arguments[1] & NEW_LISTENER != 0 && result > 0;
-        if result != 0 && !is_listener {
+        if result != 0 && !is_listener && !was_closed {
             self.gate.open();
             PROCESS.ring.resume();
         }

@@ -97,7 +97,7 @@ fn thousandths(quota: u64, period: u64) -> Option<u32> {
 }
 
 /// A decimal number; `None` for `max` and `-1`.
-pub(crate) fn number(text: &[u8]) -> Option<u64> {
+pub fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
     }
