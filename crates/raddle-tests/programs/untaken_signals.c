@@ -1,6 +1,5 @@
-/* Signals whose handlers run elsewhere, or on another stack: nothing is written to the stack of a
- * thread that computes and does not take a signal, and each handler is on the stack that it asks
- * for. */
+/* Signals that a computing thread does not take write nothing to its stack, and each handler is on
+ * the stack that it asks for. */
 #include "check.h"
 
 #include <sys/time.h>

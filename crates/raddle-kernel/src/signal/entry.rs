@@ -2,7 +2,7 @@
 //!
 //! The kernel enters `raddle_signal_handler` on the carrier's alternate stack with every signal
 //! blocked. If the carrier was in user code, the handler *moves the frame*: it copies the kernel's
-//! frame (saved registers, floating-point state, `siginfo`) to the thread's save area, and edits the
+//! frame (saved registers, floating-point state, `siginfo`) to the thread's save area. It edits the
 //! original so that the handler's return enters `raddle_signal_arrived` there, with the kernel's
 //! mask empty again. A signal's frame goes on to the program's stack only when the thread takes the
 //! signal. A fault's frame goes there at once. If the carrier was in the runtime, the handler only
@@ -24,7 +24,7 @@ use raddle_arch::{resume_after_fault, resume_interrupted_call};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::helpers::POKE;
 use raddle_engine::inspect::{CodePlaces, crash};
-use raddle_engine::{Carrier, PROCESS, page_rings, plugins, quantum_timer};
+use raddle_engine::{Carrier, PROCESS, Thread, page_rings, plugins, quantum_timer};
 use raddle_sys::abi::{SigInfo, UContext};
 use raddle_sys::{change_signal_mask, err, errno, nr, sys};
 
@@ -217,22 +217,30 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         carrier.attention.store(0, Ordering::Relaxed);
         return;
     }
-    // The runtime's own code may be on the save area already.
-    let area = (in_user && !fault)
-        .then(|| preemption::area(thread))
-        .flatten();
-    let stack = area.unwrap_or_else(|| {
+    let stack = stack_for(thread, signal, context, in_user, fault);
+    // SAFETY: the stack's memory is free.
+    let moved = unsafe { move_frame(context, info, stack) };
+    go_on(carrier, context, moved, fault);
+}
+
+/// Returns where a frame goes: to the handler's stack for a fault; else to the save area, or to the
+/// stack of a handler that is due if the runtime's own code may be on the save area already.
+fn stack_for(
+    thread: &Thread,
+    signal: u32,
+    context: &UContext,
+    in_user: bool,
+    fault: bool,
+) -> usize {
+    let area = (in_user && !fault).then(|| preemption::area(thread));
+    area.flatten().unwrap_or_else(|| {
         let flags = if fault {
             actions::get(signal).flags
         } else {
             delivery::flags_due(thread)
         };
         delivery::stack_for(thread, flags, &context.context)
-    });
-    // SAFETY: the save area is free while its thread runs; so is the green stack below its pointer,
-    // or the alternate stack.
-    let moved = unsafe { move_frame(context, info, stack) };
-    go_on(carrier, context, moved, fault);
+    })
 }
 
 /// Takes a sample if sysmon wants one. Returns true if sysmon wants nothing else.
