@@ -15,7 +15,7 @@ use crate::kernel_threads::kthread;
 use crate::os::kernel_calls;
 use crate::scheduling::chaos::Point;
 use crate::scheduling::page_rings;
-use crate::scheduling::switch::{look_around, pick};
+use crate::scheduling::switch::{has_looked_for_work, look_around, pick};
 use crate::scheduling::{bound, chaos};
 use crate::state::carrier::{Carrier, CarrierState, Source};
 use crate::state::clock;
@@ -208,7 +208,7 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
 
 /// Looks at timers and descriptors before the search for threads elsewhere, which takes longer.
 fn pick_ready<'a>(carrier: &Carrier) -> Option<&'a Thread> {
-    if !PROCESS.is_started() || !PROCESS.pump.has_waiters() {
+    if !PROCESS.is_started() || !PROCESS.pump.has_waiters() || has_looked_for_work(carrier) {
         return None;
     }
     look_around(carrier);

@@ -164,6 +164,7 @@ pub fn look_around(carrier: &Carrier) {
 /// As [`look_around`], at `now_ns`.
 pub(crate) fn look_around_at(carrier: &Carrier, now_ns: u64) {
     carrier.now_ns.set(now_ns);
+    carrier.looked.set(carrier.switches.load(Ordering::Relaxed));
     PROCESS.unpark_due(PROCESS.timers.expire(now_ns), Cause::Timer);
     PROCESS.ring.announce();
     page_rings::look(carrier);
@@ -172,6 +173,13 @@ pub(crate) fn look_around_at(carrier: &Carrier, now_ns: u64) {
         PROCESS.unpark_due(PROCESS.pump.sweep_at(now_ns), Cause::Kernel);
     }
     slow_rings::look(carrier, now_ns);
+}
+
+/// Returns true if a carrier without a thread has looked at timers and descriptors since it had one:
+/// what comes afterwards ends its sleep.
+pub(crate) fn has_looked_for_work(carrier: &Carrier) -> bool {
+    carrier.thread_or_none().is_none()
+        && carrier.looked.get() == carrier.switches.load(Ordering::Relaxed)
 }
 
 /// Moves the running thread to a carrier of its own, which runs nothing else. Without memory or a

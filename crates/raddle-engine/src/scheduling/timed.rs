@@ -10,7 +10,7 @@
 
 use crate::kernel_events::block_events;
 use crate::scheduling::idle;
-use crate::scheduling::switch::{look_around_at, take_injected};
+use crate::scheduling::switch::{has_looked_for_work, look_around_at, take_injected};
 use crate::state::carrier::{Carrier, CarrierState};
 use crate::state::parts::timing::Timing;
 use crate::state::process::PROCESS;
@@ -159,6 +159,9 @@ struct Queues<'a> {
 
 impl Sources for Queues<'_> {
     fn look_around(&mut self) {
+        if has_looked_for_work(self.carrier) {
+            return;
+        }
         look_around_at(self.carrier, self.now_ns);
         block_events::arm(self.carrier);
     }
