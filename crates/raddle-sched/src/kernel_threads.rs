@@ -2,5 +2,7 @@
 
 pub mod arrivals;
 pub mod call_gate;
+pub mod left_signals;
 pub mod orders;
 pub mod signal_gate;
+pub mod transfers;

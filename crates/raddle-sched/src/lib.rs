@@ -26,6 +26,7 @@
 //! | | [`absence`] | `Absences` | whether a wake-up came while a waiter ran signal handlers |
 //! | | [`wait_list`] | `WaitList` | which tasks wait behind one lock |
 //! | | [`requests`] | `Requests`, `Wait` | which task waits for a request that the kernel has |
+//! | | [`helper_queue`] | `HelperQueue`, `Request` | which task waits for a helper's call |
 //! | | [`timers`] | `Timers` | which deadlines have passed |
 //! | | [`completion_list`] | `CompletionList`, `Link` | which workers a scheduler can run |
 //! | | [`worker_state`] | `WorkerState` | which scheduler executes a worker |
@@ -44,7 +45,9 @@
 //! | [`kernel_threads`] | [`arrivals`] | `Arrivals` | what a handler of signals has left |
 //! | | [`call_gate`] | `CallGate` | whether a call may be made, or is forbidden soon |
 //! | | [`signal_gate`] | `SignalGate` | which kernel threads our own signals must not reach |
+//! | | [`left_signals`] | `LeftSignals` | which signals the first kernel thread has to queue |
 //! | | [`orders`] | `Orders` | whether a kernel thread has to execute a call for the process |
+//! | | [`transfers`] | `Transfers`, `Transfer` | which task waits for a transfer of the ring |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
 
 pub mod count;
@@ -58,12 +61,12 @@ pub mod wait;
 pub mod wake;
 
 pub use count::{contention, quota};
-pub use kernel_threads::{arrivals, call_gate, orders, signal_gate};
+pub use kernel_threads::{arrivals, call_gate, left_signals, orders, signal_gate, transfers};
 pub use order::{policies, share};
 pub use pace::{block_event, draw, policy, rhythm};
 pub use queue::{injector, run_queue};
 pub use sync::{chunks, counted_lock, event_ring, sample_ring, spin, version};
-pub use wait::{absence, completion_list, requests, timers};
+pub use wait::{absence, completion_list, helper_queue, requests, timers};
 pub use wait::{wait_list, wait_table, worker_state};
 pub use wake::idle;
 
@@ -74,6 +77,7 @@ pub use counted_lock::CountedLock;
 pub use event_ring::EventRing;
 pub use idle::IdleSet;
 pub use injector::Injector;
+pub use left_signals::LeftSignals;
 pub use orders::Orders;
 pub use run_queue::{Mark, RunQueue};
 pub use sample_ring::SampleRing;

@@ -3,6 +3,7 @@
 
 pub mod absence;
 pub mod completion_list;
+pub mod helper_queue;
 pub mod requests;
 pub mod timers;
 pub mod wait_list;

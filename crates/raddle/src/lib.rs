@@ -37,6 +37,7 @@ pub mod pool;
 pub mod pool {
     pub mod deque;
     pub mod job;
+    pub mod summons;
 }
 /// The lock-free parts of light threads, for their models.
 #[cfg(raddle_loom)]

@@ -68,6 +68,8 @@ mod poll;
 mod rest;
 mod settings;
 mod shared;
+#[allow(unreachable_pub)] // for its models
+mod summons;
 mod sync;
 mod task;
 #[cfg(test)]

@@ -31,7 +31,7 @@ const SCHED: &[Room] = &[
     ("wake", &["sync"]),
     ("pace", &[]),
     ("count", &["sync", "wake"]),
-    ("kernel_threads", &["sync"]),
+    ("kernel_threads", &["sync", "task", "wake"]),
 ];
 
 /// The rooms of the engine; its `lib.rs` says what is in each.

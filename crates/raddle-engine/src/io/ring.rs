@@ -5,15 +5,12 @@
 //! that are done. A helper for each would cost two switches of kernel threads a transfer; here many
 //! share them.
 //!
-//! 1. A transfer is linked under the lock, then `posted` is raised.
-//! 2. It is *announced*: `asleep` is taken; if it was made, `posted` is woken as a futex. A
-//!    wake-up for each would cost more than the transfers, so one waits for others if its carrier
-//!    has threads to run, none of which is known to compute: until there are eight, or the carrier
-//!    has nothing else, or looks around. Sysmon announces what was left by a carrier that doesn't
-//!    come to that, at its next look, within a millisecond.
-//! 3. The ring's thread always has a wait for that futex in its ring. It reads `posted`, takes the
-//!    transfers, sets `asleep`, looks at `posted` again, and waits in `io_uring_enter` only if that
-//!    is unchanged. So either the ring's thread sees the transfer, or the poster sees `asleep`.
+//! How transfers are posted, and how the thread sleeps and leaves, is
+//! [`raddle_sched::transfers`]'s. The thread's wait is one for the futex `posted` in its ring. A
+//! wake-up for each transfer would cost more than the transfers, so one waits for others if its
+//! carrier has threads to run, none of which is known to compute: until there are eight, or the
+//! carrier has nothing else, or looks around. Sysmon announces what was left by a carrier that
+//! doesn't come to that, at its next look, within a millisecond.
 //!
 //! The ring belongs to a thread that waits nowhere else (buffers are in memory when they come): a
 //! completion is not held up by a carrier that blocks, and no carrier's system call is disturbed by
@@ -34,14 +31,15 @@ pub use crate::os::io_uring::Work;
 use crate::os::io_uring::{Entered, Queues, Rest};
 use crate::scheduling::switch;
 use crate::state::carrier::{Carrier, PREEMPT};
+use crate::state::parts::ring::Job;
 pub use crate::state::parts::ring::Ring;
-use crate::state::parts::ring::{NONE, Posted, Transfer};
 use crate::state::process::PROCESS;
 use crate::state::wakers::Cause;
 use core::cell::Cell;
-use core::ptr::{null, null_mut};
+use core::ptr::null_mut;
 use core::sync::atomic::Ordering;
 use raddle_arch::timestamp;
+use raddle_sched::transfers::{State, Transfer};
 use raddle_sched::{TaskList, Wake};
 use raddle_sys::{err, errno};
 
@@ -51,10 +49,6 @@ const COMPLETIONS: u32 = 4096;
 /// Transfers that are put into the ring before those that are done are looked at, and of which the
 /// ring's thread is told together.
 const AT_ONCE: u32 = 8;
-
-const STARTING: u32 = 1;
-const READY: u32 = 2;
-const REFUSED: u32 = 3;
 
 /// How often a thread that has left its ring looks what the kernel has done.
 const LOOK_NS: u64 = 1_000_000;
@@ -72,19 +66,18 @@ impl Ring {
         if Carrier::current().is_apart() {
             return None; // the ring's thread would act for the rest of the process
         }
-        if self.state.load(Ordering::Acquire) != READY {
+        let transfers = &self.transfers;
+        if !transfers.is_ready() {
             self.start();
             return None;
         }
         let thread = Carrier::current().thread();
-        let transfer = Transfer {
+        let job = Job {
             work,
-            task: thread.task_ref(),
             ticks: Cell::new(0),
             result: Cell::new(0),
-            done: Cell::new(false),
-            next: Cell::new(null()),
         };
+        let transfer = Transfer::new(job, thread.task_ref());
         thread.task.prepare();
         if !self.post(&transfer) {
             if !thread.task.claim(Wake::Retry) {
@@ -94,45 +87,27 @@ impl Ring {
         }
         let mut outcome = switch::park();
         while outcome != Wake::Woken {
-            let list = self.list.lock();
-            if transfer.done.get() {
+            if transfers.is_done_or_prepares(&transfer) {
                 break;
             }
-            // Under the lock, so that the answer wakes it.
-            transfer.task.get().prepare();
-            drop(list);
             outcome = switch::park_through_signals();
         }
-        Some((transfer.result.get(), transfer.ticks.get()))
+        Some((transfer.work.result.get(), transfer.work.ticks.get()))
     }
 
     #[cold]
     fn start(&self) {
-        let is_free = self.state.load(Ordering::Relaxed) == NONE && !self.is_served();
-        let first = is_free && self.change(NONE, STARTING);
+        let is_free = self.transfers.is(State::None) && !self.is_served();
+        let first = is_free && self.transfers.change(State::None, State::Starting);
         if first && kthread::spawn(ring_main, 0, STACK).is_err() {
-            self.change(STARTING, NONE);
+            self.transfers.change(State::Starting, State::None);
         }
-    }
-
-    /// False, and nothing has changed, if the state is another one.
-    fn change(&self, from: u32, to: u32) -> bool {
-        let _list = self.list.lock();
-        let is_so = self.state.load(Ordering::Relaxed) == from;
-        if is_so {
-            self.state.store(to, Ordering::SeqCst);
-        }
-        is_so
     }
 
     /// Ends the posting of transfers, and tells the ring's thread to leave.
     pub(crate) fn stop(&self) {
-        {
-            let _list = self.list.lock();
-            self.state.store(REFUSED, Ordering::SeqCst);
-        }
-        self.posted.fetch_add(1, Ordering::SeqCst);
-        kthread::futex_wake(self.posted.as_ptr(), 1);
+        self.transfers.refuse();
+        kthread::futex_wake(self.transfers.address(), 1);
     }
 
     /// Returns true while the ring's thread may make calls for the ring.
@@ -142,25 +117,15 @@ impl Ring {
 
     /// After [`Ring::stop`]: there may be a ring again.
     pub(crate) fn resume(&self) {
-        self.change(REFUSED, NONE);
+        self.transfers.change(State::Refused, State::None);
     }
 
     /// Returns false if there is no ring any more.
-    fn post(&self, transfer: &Transfer) -> bool {
-        let at = core::ptr::from_ref(transfer);
-        let mut list = self.list.lock();
-        if self.state.load(Ordering::Relaxed) != READY {
+    fn post(&self, transfer: &Transfer<Job>) -> bool {
+        // SAFETY: the transfer's thread is parked until it is done.
+        let Some(unannounced) = (unsafe { self.transfers.post(transfer) }) else {
             return false;
-        }
-        // SAFETY: posted transfers are alive: their threads are parked until they are done.
-        match unsafe { list.tail.as_ref() } {
-            Some(tail) => tail.next.set(at),
-            None => list.head = at,
-        }
-        list.tail = at;
-        drop(list);
-        self.posted.fetch_add(1, Ordering::SeqCst);
-        let unannounced = self.unannounced.fetch_add(1, Ordering::SeqCst) + 1;
+        };
         // The next thread here is likely to post a transfer, too, unless threads compute.
         let alone = Carrier::current().queue.is_empty();
         if unannounced >= AT_ONCE || alone || PROCESS.first().has_computing() {
@@ -172,66 +137,34 @@ impl Ring {
     /// Tells the ring's thread of transfers that it doesn't know of.
     #[inline(always)]
     pub(crate) fn announce(&self) {
-        if self.unannounced.load(Ordering::Relaxed) != 0 {
+        if self.transfers.has_unannounced() {
             self.wake();
         }
     }
 
     #[cold]
     fn wake(&self) {
-        self.unannounced.store(0, Ordering::SeqCst);
-        if self.asleep.is_made() && self.asleep.take() {
-            kthread::futex_wake(self.posted.as_ptr(), 1);
+        if self.transfers.announce() {
+            kthread::futex_wake(self.transfers.address(), 1);
         }
-    }
-
-    /// Takes the oldest transfer.
-    fn take(&self) -> Option<&Transfer> {
-        let mut list = self.list.lock();
-        // SAFETY: posted transfers are alive, until they are done.
-        let transfer = unsafe { list.head.as_ref() }?;
-        list.head = transfer.next.get();
-        if list.head.is_null() {
-            list.tail = null();
-        }
-        Some(transfer)
     }
 
     /// A transfer is done: its thread is to be pushed, unless a signal has done that.
-    fn complete(&self, transfer: &Transfer, result: isize, woken: &TaskList) {
-        let task = transfer.task;
-        transfer.result.set(result);
-        let took = timestamp().wrapping_sub(transfer.ticks.get());
-        transfer.ticks.set(took);
-        let list = self.list.lock();
-        transfer.done.set(true);
-        let claimed = task.get().claim(Wake::Woken);
-        drop(list); // from here on the transfer may be gone
-        if claimed {
+    fn complete(&self, transfer: &Transfer<Job>, result: isize, woken: &TaskList) {
+        let job = &transfer.work;
+        job.result.set(result);
+        job.ticks.set(timestamp().wrapping_sub(job.ticks.get()));
+        if let Some(task) = self.transfers.complete(transfer) {
             woken.push(task);
         }
     }
 
     /// In the child of a fork: there is no ring; its memory isn't in the child either.
     pub(crate) fn reset(&self) {
-        let Self {
-            state,
-            served,
-            list,
-            posted: _,
-            asleep,
-            unannounced,
-        } = self;
+        let Self { transfers, served } = self;
         // SAFETY: no other thread exists in the child.
-        unsafe { list.break_lock() };
-        *list.lock() = Posted {
-            head: null(),
-            tail: null(),
-        };
-        asleep.withdraw();
-        unannounced.store(0, Ordering::Relaxed);
+        unsafe { transfers.reset() };
         served.store(0, Ordering::Relaxed);
-        state.store(NONE, Ordering::Relaxed);
     }
 }
 
@@ -245,12 +178,12 @@ extern "C" fn ring_main(_: usize, stack: *mut u8) -> ! {
     let ring = &PROCESS.ring;
     ring.served.store(1, Ordering::SeqCst);
     // In this order: the installer of a filter says that one is on its way, then stops the ring.
-    let is_wanted = ring.state.load(Ordering::SeqCst) == STARTING;
+    let is_wanted = ring.transfers.is(State::Starting);
     let made = (is_wanted && !PROCESS.filters.is_any_coming())
-        .then(|| make(ring.posted.as_ptr()))
+        .then(|| make(ring.transfers.address()))
         .flatten();
     if let Some(mut queues) = made {
-        let under_way = if ring.change(STARTING, READY) {
+        let under_way = if ring.transfers.change(State::Starting, State::Ready) {
             serve(ring, &mut queues)
         } else {
             0
@@ -258,7 +191,7 @@ extern "C" fn ring_main(_: usize, stack: *mut u8) -> ! {
         leave(ring, &mut queues, under_way);
         queues.unmap();
     } else {
-        ring.change(STARTING, REFUSED);
+        ring.transfers.change(State::Starting, State::Refused);
         ring.served.store(0, Ordering::SeqCst);
     }
     PROCESS.roster.leave();
@@ -281,19 +214,19 @@ fn make(word: *const u32) -> Option<Queues> {
 
 /// Serves until there is to be no ring any more. Returns how many transfers are under way then.
 fn serve(ring: &Ring, queues: &mut Queues) -> usize {
-    let word = ring.posted.as_ptr();
+    let transfers = &ring.transfers;
+    let word = transfers.address();
     let mut armed = false;
     let mut under_way = 0;
     loop {
-        let seen = ring.posted.load(Ordering::SeqCst);
-        ring.unannounced.store(0, Ordering::SeqCst);
+        let seen = transfers.begin_round();
         let mut taken = 0;
         while taken < AT_ONCE
-            && let Some(transfer) = ring.take()
+            && let Some(transfer) = transfers.take()
         {
-            transfer.ticks.set(timestamp());
+            transfer.work.ticks.set(timestamp());
             let address = core::ptr::from_ref(transfer).expose_provenance();
-            queues.push_work(&transfer.work, address as u64);
+            queues.push_work(&transfer.work.work, address as u64);
             taken += 1;
         }
         under_way += taken as usize;
@@ -301,13 +234,11 @@ fn serve(ring: &Ring, queues: &mut Queues) -> usize {
             queues.push_wait(word, seen, POSTED);
             armed = true;
         }
-        ring.asleep.make();
-        if ring.state.load(Ordering::SeqCst) != READY {
+        let Some(may_wait) = transfers.may_wait(seen) else {
             return under_way;
-        }
-        let idle = taken < AT_ONCE && ring.posted.load(Ordering::SeqCst) == seen;
-        let entered = queues.enter(idle);
-        ring.asleep.withdraw();
+        };
+        let entered = queues.enter(taken < AT_ONCE && may_wait);
+        transfers.woke();
         let woken = TaskList::new();
         under_way -= reap(ring, queues, &woken, || armed = false);
         PROCESS.inject_all(woken, Cause::Kernel);
@@ -336,14 +267,14 @@ fn reap(ring: &Ring, queues: &mut Queues, woken: &TaskList, mut posted: impl FnM
 /// `data` names a transfer that isn't complete.
 unsafe fn complete(ring: &Ring, data: u64, result: isize, woken: &TaskList) {
     // SAFETY: the transfer stays alive until it is completed, which is once.
-    let transfer = unsafe { &*core::ptr::with_exposed_provenance::<Transfer>(data as usize) };
+    let transfer = unsafe { &*core::ptr::with_exposed_provenance::<Transfer<Job>>(data as usize) };
     ring.complete(transfer, result, woken);
 }
 
 /// See the module; that many transfers are under way.
 #[cold]
 fn leave(ring: &Ring, queues: &mut Queues, mut under_way: usize) {
-    ring.change(READY, REFUSED);
+    ring.transfers.change(State::Ready, State::Refused);
     ring.served.store(0, Ordering::SeqCst);
     let woken = TaskList::new();
     while let Some(data) = queues.take_back() {
@@ -353,8 +284,8 @@ fn leave(ring: &Ring, queues: &mut Queues, mut under_way: usize) {
             unsafe { complete(ring, data, err(errno::EAGAIN), &woken) };
         }
     }
-    while let Some(transfer) = ring.take() {
-        transfer.ticks.set(timestamp());
+    while let Some(transfer) = ring.transfers.take() {
+        transfer.work.ticks.set(timestamp());
         ring.complete(transfer, err(errno::EAGAIN), &woken);
     }
     PROCESS.inject_all(woken, Cause::Kernel);

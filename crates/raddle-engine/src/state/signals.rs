@@ -1,6 +1,10 @@
 //! Pending signals and masks, of threads and of the process. The user-mode kernel decides what they
 //! mean.
 
+mod list;
+
+pub use list::SignalList;
+
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_sched::SpinLock;
@@ -371,27 +375,6 @@ impl SignalQueue {
         Self {
             head: SpinLock::new(0),
         }
-    }
-
-    /// Appends `info`; `already` says whether its signal is pending. Returns false if the pool is
-    /// empty: the signal then pends without details, as a standard signal does in Linux.
-    pub fn push(&self, info: &SigInfo, form: Form, already: bool) -> bool {
-        let mut head = self.head.lock();
-        POOL.lock().add(&mut head, info, form, already, false)
-    }
-
-    /// Takes the oldest record of `signal`. Returns it, and whether more of `signal` are queued.
-    pub fn take(&self, signal: u32) -> (Option<SigInfo>, bool) {
-        let mut head = self.head.lock();
-        let mut pool = POOL.lock();
-        let info = pool.remove(&mut head, signal, |_| true);
-        (info, pool.holds(*head, signal).0)
-    }
-
-    /// Returns true if a record of `signal` is queued.
-    pub fn holds(&self, signal: u32) -> bool {
-        let head = self.head.lock();
-        POOL.lock().holds(*head, signal).0
     }
 
     /// Drops everything, and frees the locks.

@@ -29,13 +29,14 @@ use crate::mode::is_virtual;
 use crate::signal::actions::FAULTS;
 use crate::signal::{children, routing};
 use crate::words;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::clock;
 use raddle_engine::helpers::POKE;
-use raddle_engine::signals::{Form, SignalQueue};
+use raddle_engine::signals::SignalList;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, PROCESS};
+use raddle_sched::LeftSignals;
 use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
@@ -47,12 +48,8 @@ static READ: AtomicU64 = AtomicU64::new(0);
 /// Signals that carriers block, because the kernel holds them. SeqCst: see the module.
 static HELD: AtomicU64 = AtomicU64::new(0);
 
-/// Signals that the first kernel thread is to queue. Set after the push, cleared by that thread.
-static WAITING: AtomicU64 = AtomicU64::new(0);
-static FOR_FIRST: SignalQueue = SignalQueue::new();
-/// Raised by the first kernel thread each time that it has queued signals; the futex word of
-/// threads that wait for that.
-static QUEUED: AtomicU32 = AtomicU32::new(0);
+/// Signals that the first kernel thread is to queue.
+static FOR_FIRST: LeftSignals<SignalList> = LeftSignals::new(SignalList::new());
 
 /// Returns the kernel's mask of carriers that aren't closed.
 #[inline(always)]
@@ -158,12 +155,11 @@ fn give_back(info: &SigInfo) -> bool {
         FULL => return false,
         _ => {}
     }
-    if !FOR_FIRST.push(info, Form::Each, false) {
-        return false;
+    let is_left = FOR_FIRST.leave(info.signo as u32, info);
+    if is_left {
+        poke(pid);
     }
-    WAITING.fetch_or(bit(info.signo as u32), Ordering::SeqCst);
-    poke(pid);
-    true
+    is_left
 }
 
 /// The kernel's answer if its queue of signals is full.
@@ -196,7 +192,7 @@ fn queue_to_oneself(info: &SigInfo) -> isize {
 /// The running thread, two seconds at most.
 #[inline(always)]
 pub fn wait_for_first(set: u64) {
-    if WAITING.load(Ordering::SeqCst) & set != 0 {
+    if FOR_FIRST.marks() & set != 0 {
         wait_while_waiting(set);
     }
 }
@@ -206,12 +202,8 @@ fn wait_while_waiting(set: u64) {
     const PATIENCE_NS: u64 = 2_000_000_000;
     const ANY: u32 = u32::MAX;
     let until_ns = clock::now_ns() + PATIENCE_NS;
-    let address = QUEUED.as_ptr().expose_provenance();
-    loop {
-        let seen = QUEUED.load(Ordering::SeqCst);
-        if WAITING.load(Ordering::SeqCst) & set == 0 {
-            return;
-        }
+    let address = FOR_FIRST.address().expose_provenance();
+    while let Some(seen) = FOR_FIRST.awaits(set) {
         let result = words::wait(address, seen, ANY, until_ns, WaitKind::SIGNAL);
         if result == err(errno::EINTR) || result == err(errno::ETIMEDOUT) {
             return;
@@ -229,7 +221,7 @@ fn queue(info: &SigInfo) -> bool {
 /// Returns true if the first kernel thread has signals to queue.
 #[inline(always)]
 pub fn has_waiting() -> bool {
-    WAITING.load(Ordering::Relaxed) != 0
+    FOR_FIRST.has_any()
 }
 
 /// Queues the signals that other carriers left to the first kernel thread, if this is it.
@@ -246,26 +238,16 @@ fn queue_waiting() {
     if Carrier::current().kernel_tid.load(Ordering::Relaxed) != pid {
         return;
     }
-    let mut left = WAITING.load(Ordering::SeqCst);
-    while left != 0 {
-        let signal = left.trailing_zeros() + 1;
-        left &= !bit(signal);
-        let (info, more) = FOR_FIRST.take(signal);
-        if let Some(info) = info
-            && !queue(&info)
-        {
+    FOR_FIRST.queue_all(|info| {
+        if !queue(&info) {
             routing::hold_here(&info);
         }
-        if more {
-            left |= bit(signal);
-        } else {
-            WAITING.fetch_and(!bit(signal), Ordering::SeqCst);
-            // Signals that were pushed between the take and the clearing.
-            left |= u64::from(FOR_FIRST.holds(signal)) << (signal - 1);
-        }
-    }
-    QUEUED.fetch_add(1, Ordering::SeqCst);
-    words::wake(QUEUED.as_ptr().expose_provenance(), usize::MAX, u32::MAX);
+    });
+    words::wake(
+        FOR_FIRST.address().expose_provenance(),
+        usize::MAX,
+        u32::MAX,
+    );
 }
 
 /// Unblocks the signals of `set` on all carriers, because a thread accepts them from now on or for
@@ -300,15 +282,12 @@ pub fn pending() -> u64 {
     let mut pending = 0u64;
     // SAFETY: the kernel fills a live word.
     unsafe { sys!(nr::__NR_rt_sigpending, &raw mut pending, 8usize) };
-    pending & mask() | WAITING.load(Ordering::SeqCst)
+    pending & mask() | FOR_FIRST.marks()
 }
 
 /// Forgets the signals that were left to the first kernel thread, in the child of a fork, where
 /// nothing is pending.
 pub fn in_child() {
     // SAFETY: the child has one thread.
-    unsafe { FOR_FIRST.forget() };
-    if WAITING.load(Ordering::Relaxed) != 0 {
-        WAITING.store(0, Ordering::Relaxed);
-    }
+    unsafe { FOR_FIRST.reset() };
 }

@@ -99,4 +99,4 @@ ordered!(AtomicUsize, inner::AtomicUsize, usize);
 ordered!(AtomicPtr<T>, inner::AtomicPtr<T>, *mut T);
 arithmetic!(AtomicU32, u32, fetch_add fetch_sub fetch_or fetch_and);
 arithmetic!(AtomicU64, u64, fetch_add fetch_sub fetch_or fetch_and fetch_max fetch_min);
-arithmetic!(AtomicUsize, usize, fetch_add fetch_sub fetch_or fetch_and);
+arithmetic!(AtomicUsize, usize, fetch_add fetch_sub fetch_or fetch_and fetch_max);

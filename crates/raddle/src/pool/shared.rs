@@ -27,11 +27,12 @@ use super::forks;
 use super::job::Job;
 use super::lanes::Lanes;
 use super::lock::{Guard, Lock, Parker, Signal};
+use super::summons::{Summons, Waiting};
 use super::sync::{lock, quietly};
 use super::watch::Watch;
 use super::worker;
 use super::{Priority, QueueError};
-use raddle_sched::wake::{Searchers, Sign};
+use raddle_sched::wake::Sign;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -46,11 +47,7 @@ const BATCH: usize = 64;
 #[repr(align(64))]
 #[derive(Default)]
 pub(super) struct Pulse {
-    /// Searchers and summoned workers. Begun by the summoning thread, ended by the searcher.
-    pub searching: Searchers,
-    /// Whether another worker may run: there is an idle one or a free slot, and the target is not
-    /// reached. Written under the lock.
-    pub wanting: Sign,
+    pub summons: Summons,
     /// Whether more workers run than the target. Written under the lock.
     pub surplus: AtomicBool,
     /// Whether there is work of high priority. Written under the lock.
@@ -129,9 +126,8 @@ pub(super) struct Shared {
     pub config: Config,
     pub pulse: Pulse,
     state: Lock<State>,
-    /// Items in the lanes. Written under the lock; before a summons SeqCst, which
-    /// [`Shared::announce`] does.
-    waiting: AtomicUsize,
+    /// Items in the lanes.
+    waiting: Waiting,
     pub slots: Box<[Slot]>,
     /// All slots that were ever used are below this index.
     used: AtomicUsize,
@@ -155,7 +151,10 @@ impl Shared {
         Arc::new_cyclic(|me| Self {
             config,
             pulse: Pulse {
-                wanting: Sign::new(true),
+                summons: Summons {
+                    wanting: Sign::new(true),
+                    ..Summons::default()
+                },
                 forks: forks::watch(),
                 ..Pulse::default()
             },
@@ -173,7 +172,7 @@ impl Shared {
                 counts: Counts::default(),
                 panic: None,
             }),
-            waiting: AtomicUsize::new(0),
+            waiting: Waiting::new(),
             slots: (0..max).map(slot).collect(),
             used: AtomicUsize::new(0),
             room: Signal::default(),
@@ -209,7 +208,7 @@ impl Shared {
 
     /// Returns whether the lanes had work a moment ago.
     pub(super) fn has_waiting(&self) -> bool {
-        self.waiting.load(Ordering::SeqCst) > 0
+        self.waiting.has_any()
     }
 
     /// Returns whether some deque had work a moment ago.
@@ -226,20 +225,20 @@ impl Shared {
                 word.store(value, Ordering::SeqCst);
             }
         }
-        if self.waiting.load(Ordering::Relaxed) != state.lanes.len() {
-            self.waiting.store(state.lanes.len(), Ordering::Relaxed);
-        }
+        self.waiting.note(state.lanes.len());
         set(&self.pulse.urgent, state.lanes.urgent() > 0);
         let running = state.running();
         let available = !state.idle.is_empty() || !state.free.is_empty();
-        self.pulse.wanting.show(available && running < state.target);
+        self.pulse
+            .summons
+            .wanting
+            .show(available && running < state.target);
         set(&self.pulse.surplus, running > state.target);
     }
 
-    /// Counts the items in the lanes, before a summons: a searcher that is no longer seen as one by
-    /// the summons sees these items.
+    /// Counts the items in the lanes, before a summons.
     fn announce(&self, state: &State) {
-        self.waiting.store(state.lanes.len(), Ordering::SeqCst);
+        self.waiting.announce(state.lanes.len());
     }
 
     /// Queues a job from outside the workers' deques.
@@ -344,7 +343,7 @@ impl Shared {
     pub(super) fn summon(&self, state: &mut State) -> Wake {
         let has_enough = state.running() >= state.target;
         let is_over = state.phase == Phase::Dropping; // a worker that ends may push work of its own
-        if self.pulse.searching.has_any() || has_enough || is_over {
+        if !self.pulse.summons.is_missing() || has_enough || is_over {
             return Wake::Nobody;
         }
         let wake = match (state.idle.pop(), state.free.is_empty()) {
@@ -357,7 +356,7 @@ impl Shared {
                 Wake::Start(id)
             }
         };
-        self.pulse.searching.begin();
+        self.pulse.summons.searching.begin();
         wake
     }
 
@@ -398,7 +397,7 @@ impl Shared {
                 Ok(())
             }
             Err(error) => {
-                self.pulse.searching.end();
+                self.pulse.summons.searching.end();
                 let mut state = self.state();
                 self.remove(&mut state, id);
                 match state.alive {
@@ -426,8 +425,7 @@ impl Shared {
     /// Summons a worker after a push to the caller's own deque, if one may run and none searches.
     #[inline(always)]
     pub(super) fn tell_of_push(&self) {
-        let pulse = &self.pulse;
-        if pulse.wanting.is_shown() && !pulse.searching.has_any() {
+        if self.pulse.summons.is_due() {
             self.wake_one();
         }
     }

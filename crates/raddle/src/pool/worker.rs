@@ -195,7 +195,7 @@ impl Local {
             } else {
                 let pulse = &self.shared.pulse;
                 if !std::mem::replace(&mut searching, true) {
-                    pulse.searching.begin();
+                    pulse.summons.searching.begin();
                 }
                 if let Some(job) = self.search() {
                     searching = false;
@@ -203,7 +203,7 @@ impl Local {
                     self.execute(job);
                     continue;
                 }
-                pulse.searching.end();
+                pulse.summons.searching.end();
                 searching = false;
             }
             if self.shared.may_rest(self.id) {
@@ -218,7 +218,7 @@ impl Local {
 
     fn stop_searching(&self, searching: bool) {
         if searching {
-            self.shared.pulse.searching.end();
+            self.shared.pulse.summons.searching.end();
         }
     }
 
@@ -262,9 +262,8 @@ impl Local {
     /// wakes the next one.
     fn found(&self) {
         let shared = &*self.shared;
-        let last = shared.pulse.searching.end();
         let more = || shared.has_waiting() || shared.has_stealable();
-        if last && shared.pulse.wanting.is_shown() && more() {
+        if shared.pulse.summons.found(more) {
             shared.wake_one();
         }
     }

@@ -17,8 +17,31 @@ use std::sync::Arc;
 const AWAITED: u32 = 1;
 const SET: u32 = 2;
 
+/// What a twin does wrong.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    None,
+    /// The waiter says that its stack is free before its last use of it.
+    FreesEarly,
+    /// The waiter says so without a release.
+    FreesRelaxed,
+    /// The ending thread's host doesn't look whether the stack is free.
+    RunsAtOnce,
+    /// It looks without an acquire.
+    LooksRelaxed,
+    /// A host that has taken the waiter from a queue doesn't wait until the stack is free.
+    ResumesAtOnce,
+    /// It waits without an acquire.
+    ResumesRelaxed,
+    /// The ending thread's host runs the waiter, and queues it as well.
+    RunsAndQueues,
+    /// The ending thread's host forgets a waiter that it can't run.
+    Forgets,
+}
+
 /// The host of the ending light thread, and the thread that waits for it elsewhere.
 struct World {
+    flaw: Flaw,
     word: AtomicU32,
     waiter: Task,
     /// How often the waiter has run on its stack.
@@ -32,17 +55,15 @@ unsafe impl Sync for World {}
 unsafe impl Send for World {}
 
 impl World {
-    fn new() -> Arc<Self> {
+    fn new(flaw: Flaw) -> Arc<Self> {
         let world = Self {
+            flaw,
             word: AtomicU32::new(0),
             waiter: Task::new(),
             stack: UnsafeCell::new(0),
             queue: RunQueue::new(),
         };
-        world
-            .waiter
-            .on_cpu
-            .store(1, raddle_sched::sync::Ordering::Relaxed);
+        world.waiter.on_cpu.store(1, Ordering::Relaxed);
         Arc::new(world)
     }
 
@@ -61,11 +82,21 @@ impl World {
         let word = self
             .word
             .compare_exchange(0, AWAITED, Ordering::AcqRel, Ordering::Acquire);
-        self.run_once();
-        if word.is_ok() {
-            self.waiter
-                .on_cpu
-                .store(0, raddle_sched::sync::Ordering::Release);
+        let order = match self.flaw {
+            Flaw::FreesRelaxed => Ordering::Relaxed,
+            _ => Ordering::Release,
+        };
+        let frees = || {
+            if word.is_ok() {
+                self.waiter.on_cpu.store(0, order);
+            }
+        };
+        if self.flaw == Flaw::FreesEarly {
+            frees();
+            self.run_once();
+        } else {
+            self.run_once();
+            frees();
         }
         word.is_ok()
     }
@@ -73,16 +104,18 @@ impl World {
     /// Runs the waiter on a host that took it from a queue, on a stack of its own.
     fn resume(&self, task: TaskRef) {
         let on_cpu = &task.get().on_cpu;
-        while on_cpu.load(raddle_sched::sync::Ordering::Acquire) != 0 {
+        let order = match self.flaw {
+            Flaw::ResumesRelaxed => Ordering::Relaxed,
+            _ => Ordering::Acquire,
+        };
+        while self.flaw != Flaw::ResumesAtOnce && on_cpu.load(order) != 0 {
             thread::yield_now();
         }
         self.switch_to(task);
     }
 
     fn switch_to(&self, task: TaskRef) {
-        task.get()
-            .on_cpu
-            .store(1, raddle_sched::sync::Ordering::Relaxed);
+        task.get().on_cpu.store(1, Ordering::Relaxed);
         self.run_once();
     }
 
@@ -92,10 +125,31 @@ impl World {
         if self.word.swap(SET, Ordering::AcqRel) == AWAITED {
             follower.set(self.task());
         }
-        match follower.take(may_run) {
+        match self.turn(follower.take(may_run)) {
             Turn::Nobody => {}
-            Turn::Now(task) => self.switch_to(task),
+            Turn::Now(task) => {
+                self.switch_to(task);
+                if self.flaw == Flaw::RunsAndQueues {
+                    self.waiter.on_cpu.store(0, Ordering::Release);
+                    assert!(self.queue.push_lifo(task).is_none());
+                }
+            }
+            Turn::Queued(_) if self.flaw == Flaw::Forgets => {}
             Turn::Queued(task) => assert!(self.queue.push_lifo(task).is_none()),
+        }
+    }
+
+    /// The host's next step, as its flaw has it.
+    fn turn(&self, turn: Turn) -> Turn {
+        let is_free = || self.waiter.on_cpu.load(Ordering::Relaxed) == 0;
+        match turn {
+            Turn::Queued(task) | Turn::Now(task) => match self.flaw {
+                Flaw::RunsAtOnce => Turn::Now(task),
+                Flaw::LooksRelaxed if is_free() => Turn::Now(task),
+                Flaw::LooksRelaxed => Turn::Queued(task),
+                _ => turn,
+            },
+            Turn::Nobody => turn,
         }
     }
 
@@ -117,8 +171,12 @@ impl World {
 
 /// Runs the model while `thieves` hosts look for work.
 fn an_end_meets_a_wait(preemptions: usize, may_run: bool, thieves: usize) {
+    model(preemptions, may_run, thieves, Flaw::None);
+}
+
+fn model(preemptions: usize, may_run: bool, thieves: usize, flaw: Flaw) {
     explore(preemptions, move || {
-        let world = World::new();
+        let world = World::new(flaw);
         let waits = Arc::clone(&world);
         let waiter = thread::spawn(move || waits.wait());
         let steal = |_| {
@@ -130,7 +188,7 @@ fn an_end_meets_a_wait(preemptions: usize, may_run: bool, thieves: usize) {
         let waited = waiter.join().unwrap();
         thieves.into_iter().for_each(|thief| thief.join().unwrap());
         // Once before its wait, and once after it, if it waited.
-        assert_eq!(world.finish(), 1 + u32::from(waited));
+        assert_eq!(world.finish(), 1 + u32::from(waited), "runs of the waiter");
     });
 }
 
@@ -147,4 +205,53 @@ fn who_follows_behind_others_runs_once_wherever_it_is_found() {
 #[test]
 fn two_hosts_without_work_do_not_both_run_who_follows() {
     an_end_meets_a_wait(2, true, 2);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_stack_that_is_free_before_its_last_use_is_caught() {
+    model(3, true, 0, Flaw::FreesEarly);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_stack_that_is_freed_without_a_release_is_caught() {
+    model(3, true, 0, Flaw::FreesRelaxed);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_host_that_does_not_look_at_the_stack_is_caught() {
+    model(3, true, 0, Flaw::RunsAtOnce);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_host_that_looks_at_the_stack_without_an_acquire_is_caught() {
+    // Its own look comes after the one of `Follower::take`: only the queued way shows the flaw.
+    model(3, false, 0, Flaw::LooksRelaxed);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_thief_that_does_not_wait_for_the_stack_is_caught() {
+    model(3, false, 1, Flaw::ResumesAtOnce);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn a_thief_that_waits_without_an_acquire_is_caught() {
+    model(3, false, 1, Flaw::ResumesRelaxed);
+}
+
+#[test]
+#[should_panic(expected = "runs of the waiter")]
+fn a_waiter_that_is_run_and_queued_is_caught() {
+    model(3, true, 0, Flaw::RunsAndQueues);
+}
+
+#[test]
+#[should_panic(expected = "runs of the waiter")]
+fn a_waiter_that_is_forgotten_is_caught() {
+    model(3, true, 0, Flaw::Forgets);
 }

@@ -10,6 +10,8 @@ mod ends;
 mod hand_over;
 mod inbox;
 mod pool;
+mod pool_deque;
+mod pool_summons;
 mod token;
 
 /// Runs `model` over all interleavings with up to `preemptions` preemptions.
