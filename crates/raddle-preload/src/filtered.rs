@@ -117,10 +117,10 @@ static CALLS: [Call; 68] = calls! {
     rt_sigtimedwait(__NR_rt_sigtimedwait): Kind::Survived;
     rt_sigqueueinfo(__NR_rt_sigqueueinfo): Kind::Survived;
     rt_tgsigqueueinfo(__NR_rt_tgsigqueueinfo): Kind::Survived;
-    sigaltstack(__NR_sigaltstack): Kind::Survived;
+    sigaltstack(__NR_sigaltstack): Kind::Needed(0);
     pidfd_send_signal(__NR_pidfd_send_signal, NONE): Kind::Survived;
-    recvfrom(__NR_recvfrom, NONE): Kind::Survived;
-    sendto(__NR_sendto, NONE): Kind::Survived;
+    recvfrom(__NR_recvfrom, NONE): Kind::Needed(EBADF);
+    sendto(__NR_sendto, NONE): Kind::Needed(EBADF);
     recvmsg(__NR_recvmsg, NONE): Kind::Survived;
     sendmsg(__NR_sendmsg, NONE): Kind::Survived;
     socket(__NR_socket, NONE): Kind::Survived;

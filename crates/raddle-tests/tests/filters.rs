@@ -140,6 +140,9 @@ fn verbose_names_the_call_that_a_filter_refuses() {
         (libc::SYS_getpid, "getpid"),
         (libc::SYS_epoll_ctl, "epoll_ctl"),
         (libc::SYS_preadv2, "preadv2"),
+        (libc::SYS_recvfrom, "recvfrom"),
+        (libc::SYS_sendto, "sendto"),
+        (libc::SYS_sigaltstack, "sigaltstack"),
         (libc::SYS_rt_sigaction, "rt_sigaction"),
         (libc::SYS_exit_group, "exit_group"),
     ] {

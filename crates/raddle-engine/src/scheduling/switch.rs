@@ -175,8 +175,8 @@ pub(crate) fn look_around_at(carrier: &Carrier, now_ns: u64) {
     slow_rings::look(carrier, now_ns);
 }
 
-/// Returns true if a carrier without a thread has looked at timers and descriptors since it had one:
-/// what comes afterwards ends its sleep.
+/// Returns true if a carrier has no thread, and has looked at timers and descriptors since the last
+/// one. What comes afterwards ends its sleep.
 pub(crate) fn has_looked_for_work(carrier: &Carrier) -> bool {
     carrier.thread_or_none().is_none()
         && carrier.looked.get() == carrier.switches.load(Ordering::Relaxed)

@@ -567,8 +567,8 @@ impl Carrier {
             // What is stale here costs a closer look, or a wake-up that is not needed:
             state: _, wake_word: _, watched: _, robbed: _, asks: _, watch: _,
             // Counts and clocks that go on:
-            picks: _, dice: _, backlog: _, now_ns: _, looked: _, yields_from_ns: _, calls: _, calls_seen: _,
-            answers_looked: _, answers_seen: _,
+            picks: _, dice: _, backlog: _, now_ns: _, looked: _, yields_from_ns: _, calls: _,
+            calls_seen: _, answers_looked: _, answers_seen: _,
             switches: _, parks: _, time_outs: _, steal: _, steal_fail: _, preempt: _, park: _,
             run_length: _,
         } = self;
