@@ -100,8 +100,9 @@ impl CopiedStack {
         CopiedStack { start, bytes }
     }
 
-    /// The stack as far as it was copied, and behind it the memory as it is now: a thread rarely
-    /// returns so far out between the sample and the reading.
+    /// The stack as far as it was copied, and elsewhere the memory as it is now: behind the copy, and
+    /// on the stack that a handler on an alternate stack has interrupted. A thread rarely returns so
+    /// far out between the sample and the reading.
     pub(crate) fn and<'a>(&'a self, memory: &'a dyn Memory) -> StackAndMemory<'a> {
         StackAndMemory {
             stack: self,
@@ -128,17 +129,11 @@ impl StackAndMemory<'_> {
 impl Memory for StackAndMemory<'_> {
     fn read(&self, address: u64, to: &mut [u8]) -> usize {
         let got = self.stack.read(address, to);
-        let end = self
-            .stack
-            .start
-            .saturating_add(self.stack.bytes.len() as u64);
-        let is_behind = address >= end || (got != 0 && got < to.len());
-        if is_behind {
-            self.is_deep.set(true);
-            got + self.memory.read(address + got as u64, &mut to[got..])
-        } else {
-            got
+        if got == to.len() {
+            return got;
         }
+        self.is_deep.set(true);
+        got + self.memory.read(address + got as u64, &mut to[got..])
     }
 }
 

@@ -247,6 +247,25 @@ fn preempted_and_interrupted_threads_have_whole_stacks() {
     });
 }
 
+#[test]
+fn handlers_that_compute_on_alternate_stacks_have_whole_stacks() {
+    let name = "stacks::handlers_that_compute_on_alternate_stacks_have_whole_stacks";
+    with_program(name, "computing_handlers.c", &[], |running| {
+        let document = dump_json(running, &["--stacks"])?;
+        let own = [
+            "compute_in_handler",
+            "on_signal",
+            "raise_it",
+            "be_interrupted",
+            "start_thread",
+        ];
+        for name in ["above", "below"] {
+            ensure!(check(&document, name, &own)? == 1, "{name}");
+        }
+        Ok(())
+    });
+}
+
 /// A bound thread waits in the kernel, which doesn't show its frame pointer.
 #[test]
 fn bound_threads_in_the_kernel_have_whole_stacks() {
