@@ -100,9 +100,9 @@ impl CopiedStack {
         CopiedStack { start, bytes }
     }
 
-    /// The stack as far as it was copied, and elsewhere the memory as it is now: behind the copy, and
-    /// on the stack that a handler on an alternate stack has interrupted. A thread rarely returns so
-    /// far out between the sample and the reading.
+    /// The stack as far as it was copied, and elsewhere the memory as it is now: behind the copy,
+    /// and on the stack that a handler on an alternate stack has interrupted. A thread rarely
+    /// returns so far out between the sample and the reading.
     pub(crate) fn and<'a>(&'a self, memory: &'a dyn Memory) -> StackAndMemory<'a> {
         StackAndMemory {
             stack: self,
