@@ -79,6 +79,20 @@ pub(crate) fn libc_version() -> String {
     version.to_string_lossy().into_owned()
 }
 
+/// Returns this process's limit of a resource (`RLIMIT_*`): the greatest number for none, and where
+/// a filter refuses the question.
+pub(crate) fn limit(resource: libc::__rlimit_resource_t) -> u64 {
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: the kernel fills a live structure.
+    match unsafe { libc::getrlimit(resource, &raw mut limit) } {
+        0 => limit.rlim_cur,
+        _ => u64::MAX,
+    }
+}
+
 /// Returns true if `/proc` is mounted here.
 pub(crate) fn has_procfs() -> bool {
     Path::new("/proc/self").exists()

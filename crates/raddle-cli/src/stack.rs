@@ -7,7 +7,7 @@
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
-use rustix::process::{Resource, getrlimit};
+use crate::machine;
 
 /// Enough for every command.
 const ENOUGH: usize = 1 << 20;
@@ -17,8 +17,7 @@ static RESULT: OnceLock<ExitCode> = OnceLock::new();
 
 /// Calls `body`, on a stack of its own if the main thread's may not grow.
 pub(crate) fn call(body: fn() -> ExitCode) -> ExitCode {
-    let limit = getrlimit(Resource::Stack).current;
-    if limit.is_none_or(|bytes| bytes >= ENOUGH as u64) || BODY.set(body).is_err() {
+    if machine::limit(libc::RLIMIT_STACK) >= ENOUGH as u64 || BODY.set(body).is_err() {
         return body();
     }
     let mut stack = vec![0u128; ENOUGH / size_of::<u128>()];

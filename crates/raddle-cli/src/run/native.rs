@@ -9,10 +9,11 @@ use std::ptr;
 use super::{filtered, inherit};
 use crate::cli::RunArguments;
 use crate::failure::{Failure, NOT_EXECUTABLE, NOT_FOUND, say};
+use crate::machine;
 
 /// Bytes of data (RLIMIT_DATA) that the library and a small program need. The library has two
 /// megabytes of tables; a loader that can't map them starts no program.
-const DATA_BYTES: libc::rlim_t = 4 << 20;
+const DATA_BYTES: u64 = 4 << 20;
 
 /// Returns why the program must start so, if it must.
 pub(super) fn reason() -> Option<String> {
@@ -22,7 +23,7 @@ pub(super) fn reason() -> Option<String> {
         )
     });
     filter.or_else(|| {
-        is_data_scarce().then(|| {
+        (machine::limit(libc::RLIMIT_DATA) < DATA_BYTES).then(|| {
             let kilobytes = DATA_BYTES >> 10;
             format!(
                 "the limit on data leaves raddle too little; raise it (ulimit -d) to {kilobytes} \
@@ -30,16 +31,6 @@ pub(super) fn reason() -> Option<String> {
             )
         })
     })
-}
-
-fn is_data_scarce() -> bool {
-    let mut limit = libc::rlimit {
-        rlim_cur: 0,
-        rlim_max: 0,
-    };
-    // SAFETY: the kernel fills a live structure.
-    let done = unsafe { libc::getrlimit(libc::RLIMIT_DATA, &raw mut limit) };
-    done == 0 && limit.rlim_cur < DATA_BYTES
 }
 
 /// Becomes the program. Returns only the failure.
