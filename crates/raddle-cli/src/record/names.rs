@@ -1,11 +1,15 @@
 //! Stacks as a profile has them: functions, from the outermost caller inwards.
 
 use raddle_record::profile::{Function, Interner, Origin};
-use raddle_stacks::{Language, ManagedFrame, Stack, Symbols};
+use raddle_stacks::{End, Language, ManagedFrame, Stack, Symbols};
 use std::ops::Range;
 
 use crate::dump::stacks::{IN_RUNTIME, NamedFrame, NamedStack, name_all, shown};
 
+/// The outermost function of a stack of which the next frame was not found.
+const LOST: &str = "[cut: the next frame was not found]";
+/// The outermost function of a stack of which not all frames were read.
+const TOO_DEEP: &str = "[cut: there are more frames]";
 /// The most characters of a name.
 const NAME_MAX: usize = 1 << 10;
 
@@ -48,7 +52,17 @@ fn functions(stack: &NamedStack) -> Vec<Function> {
             functions.extend(frame.managed.iter().map(|it| managed(it)));
         }
     }
+    functions.extend(cut(stack));
     functions
+}
+
+/// Returns the note of a stack that could not be followed to its outermost frame.
+fn cut(stack: &NamedStack) -> Option<Function> {
+    match stack.stack.end {
+        End::Lost if !stack.frames.is_empty() => Some(Function::note(LOST)),
+        End::TooDeep => Some(Function::note(TOO_DEEP)),
+        End::Outermost | End::Lost => None,
+    }
 }
 
 fn native(frame: &NamedFrame, to: &mut Vec<Function>) {
@@ -101,4 +115,47 @@ fn managed(frame: &ManagedFrame) -> Function {
 /// A name of a length that files may have: it comes from memory that may hold anything.
 fn short(name: &str) -> String {
     name.chars().take(NAME_MAX).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raddle_stacks::{Frame, Named};
+    use std::rc::Rc;
+
+    fn outermost(end: End, frames: usize) -> Option<String> {
+        let frame = Frame {
+            address: 1,
+            is_return: true,
+            is_signal: false,
+            is_guessed: false,
+        };
+        let named = |frame| NamedFrame {
+            frame,
+            named: Rc::new(Named::default()),
+            is_runtime: false,
+            is_exported: false,
+            managed: Vec::new(),
+        };
+        let frames = vec![frame; frames];
+        let stack = NamedStack {
+            frames: frames.iter().copied().map(named).collect(),
+            stack: Stack {
+                frames: frames.into(),
+                end,
+                managed: Box::default(),
+            },
+            unplaced: Vec::new(),
+        };
+        functions(&stack).pop().map(|it| it.name)
+    }
+
+    #[test]
+    fn a_stack_that_is_cut_says_so() {
+        assert_eq!(outermost(End::Lost, 1).as_deref(), Some(LOST));
+        assert_eq!(outermost(End::TooDeep, 1).as_deref(), Some(TOO_DEEP));
+        let whole = outermost(End::Outermost, 1);
+        assert_eq!(whole.as_deref(), Some("[code without a name]"));
+        assert_eq!(outermost(End::Lost, 0), None, "managed frames alone");
+    }
 }
