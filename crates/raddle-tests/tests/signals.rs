@@ -50,6 +50,16 @@ mod untaken {
     }
 }
 
+mod no_room {
+    raddle_tests::cases! { "no_room.c":
+        a_faults_handler,
+        a_handler_of_a_thread_that_computes,
+        a_handler_on_an_alternate_stack_that_is_too_small,
+        a_handler_on_an_alternate_stack_that_can_not_be_used,
+        without_a_stack_for_sigsegv_the_process_ends,
+    }
+}
+
 mod many {
     raddle_tests::cases! { "many_signals.c":
         sigwaitinfo_takes_values_in_order_while_more_come,

@@ -1,15 +1,12 @@
 //! Misuse gets an error by type, and does no harm.
 
 use raddle::completion::{self, Failure};
-use raddle::engine::{self, Engine, Policy, Reason, Runnable};
+use raddle::engine::Engine;
 use raddle::pool::{Pending, Pool, PoolRef, QueueError, Stats, Task, TaskError, join, queue};
 use raddle::runtime::{Status, status};
 use raddle::thread::SelfJoin;
 use raddle::ums::{self, CompletionList, Context};
 use raddle::{Builder, light};
-use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -293,59 +290,4 @@ fn a_completion_that_nobody_sets_is_told_to_its_waiter() {
     let waits = raddle::spawn(move || completion.wait());
     drop(promise);
     assert!(matches!(waits.join().unwrap(), Err(Failure::Abandoned)));
-}
-
-/// Picks nothing while threads wait.
-#[derive(Default)]
-struct PicksNothing(VecDeque<Runnable>);
-
-impl Policy for PicksNothing {
-    fn enqueue(&mut self, thread: Runnable, _: Reason) {
-        self.0.push_back(thread);
-    }
-
-    fn pick(&mut self) -> Option<Runnable> {
-        None
-    }
-}
-
-/// The report of a policy's failure waits for standard error without a lock of the engine. The case
-/// is a process of its own, with a full pipe as its standard error.
-#[test]
-fn a_report_that_nothing_reads_stops_no_other_thread() {
-    const NAME: &str = "a_report_that_nothing_reads_stops_no_other_thread";
-    const CASE: &str = "MISUSE_CASE";
-    const SEEN: &str = "the failure is seen";
-    if status() != Status::Green {
-        return;
-    }
-    if std::env::var_os(CASE).is_some() {
-        let engine = Engine::builder()
-            .carriers(1)
-            .policy(PicksNothing::default());
-        let engine = engine.build().unwrap();
-        let thread = engine.spawn(|| ()).unwrap();
-        while engine.policy_failure() != Some(engine::Failure::Nothing) {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        println!("{SEEN}");
-        return thread.join().unwrap();
-    }
-    const PIPE_BYTES: usize = 1 << 16;
-    let (mut errors, full) = std::io::pipe().unwrap();
-    (&full).write_all(&[b'\n'; PIPE_BYTES]).unwrap();
-    let mut command = Command::new("timeout");
-    command
-        .args(["-k", "2", "20"])
-        .arg(std::env::current_exe().unwrap());
-    command.args(["--exact", NAME, "--nocapture", "--test-threads=1"]);
-    command.env(CASE, "").stdout(Stdio::piped()).stderr(full);
-    let mut child = command.spawn().unwrap();
-    drop(command); // and its end of the pipe
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    assert!(lines.any(|line| line.unwrap().contains(SEEN)));
-    let mut said = String::new();
-    errors.read_to_string(&mut said).unwrap();
-    assert!(child.wait().unwrap().success());
-    assert!(said.contains("fifo from now on"), "{said}");
 }

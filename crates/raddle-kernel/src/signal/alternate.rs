@@ -29,6 +29,15 @@ pub fn top_for(thread: &Thread, sp: usize) -> Option<usize> {
     is_free.then(|| stack.sp.wrapping_add(stack.size))
 }
 
+/// Returns true unless `stack` is the alternate stack's top, or an address on it, and `at` is
+/// beyond its end.
+pub fn holds(signals: &ThreadSignals, stack: usize, at: usize) -> bool {
+    let alternate = signals.alternate.get();
+    let is_there =
+        |address: usize| address > alternate.sp && address - alternate.sp <= alternate.size;
+    !is_there(stack) || is_there(at)
+}
+
 /// Enters a handler. Returns the alternate stack for its context.
 pub fn enter(signals: &ThreadSignals) -> StackT {
     let stack = signals.alternate.get();
@@ -106,7 +115,7 @@ fn tell(to: User<StackT>, stack: &StackT, sp: usize) -> Result<(), isize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{SS_AUTODISARM, is_on};
+    use super::{SS_AUTODISARM, ThreadSignals, holds, is_on};
     use raddle_sys::abi::StackT;
 
     #[test]
@@ -125,6 +134,19 @@ mod tests {
         };
         assert!(!is_on(&disarmed, 8192));
         assert!(!is_on(&StackT::DISABLED, 64));
+    }
+
+    #[test]
+    fn a_frame_that_leaves_its_alternate_stack_has_no_room() {
+        let signals = ThreadSignals::new();
+        signals.alternate.set(StackT {
+            sp: 4096,
+            flags: 0,
+            pad: 0,
+            size: 4096,
+        });
+        assert!(holds(&signals, 8192, 4100) && !holds(&signals, 8192, 4096));
+        assert!(holds(&signals, 65536, 60000) && holds(&signals, 8300, 4000));
     }
 
     #[test]

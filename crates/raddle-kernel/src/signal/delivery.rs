@@ -7,11 +7,11 @@ use crate::signal::actions::{
     self, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART,
 };
 use crate::signal::entry::{
-    Moved, is_below, move_frame, raddle_arrive, raddle_enter_handler, raddle_handler_returned,
-    raddle_resume,
+    Moved, has_room, is_below, move_frame, raddle_arrive, raddle_enter_handler,
+    raddle_handler_returned, raddle_resume,
 };
 use crate::signal::routing::{self, process_pending};
-use crate::signal::{alternate, held, preemption, stops};
+use crate::signal::{alternate, fatal, held, preemption, stops};
 use core::sync::atomic::Ordering;
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::{Carrier, Thread, events};
@@ -26,6 +26,8 @@ use raddle_sys::{err, errno};
 /// parked in the runtime. libc also looks for a cancellation when that call returns EINTR: so a
 /// call from that site does.
 const CANCEL: u32 = 32;
+/// SIGSEGV.
+const SEGV: u32 = 11;
 
 /// The outcome of a look at the pending signals.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -212,6 +214,9 @@ unsafe fn handle(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Si
             enter(frame, thread, info, action)
         }
         if preemption::is_in_area(thread, frame.addr()) {
+            if !has_room(thread, context, stack) {
+                lack_room(frame, thread, info.signo as u32)
+            }
             enter(move_frame(context, info, stack), thread, info, action)
         }
         match preemption::area(thread) {
@@ -219,6 +224,22 @@ unsafe fn handle(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Si
             None => enter(frame, thread, info, action), // no memory: on the stack that it has
         }
     }
+}
+
+/// The frame of a handler for `signal` has no room on its stack: the thread takes SIGSEGV instead.
+/// This ends the process if SIGSEGV has no handler or is blocked, or if its own frame has no room
+/// (`signal_setup_done` in `kernel/signal.c`).
+unsafe fn lack_room(frame: *mut Moved, thread: &Thread, signal: u32) -> ! {
+    let info = SigInfo {
+        signo: SEGV as i32,
+        code: raddle_sys::nr::SI_KERNEL as i32,
+        ..SigInfo::EMPTY
+    };
+    while signal == SEGV || is_fatal(thread, SEGV) {
+        fatal::end(SEGV);
+    }
+    // SAFETY: the caller's frame.
+    unsafe { handle(frame, thread, &info, &actions::get(SEGV)) }
 }
 
 /// Calls a user handler with the frame as its context.

@@ -4,9 +4,9 @@
 //! blocked. If the carrier was in user code, the handler *moves the frame*: it copies the kernel's
 //! frame (saved registers, floating-point state, `siginfo`) to the thread's save area. It edits the
 //! original so that the handler's return enters `raddle_signal_arrived` there, with the kernel's
-//! mask empty again. A signal's frame goes on to the program's stack only when the thread takes the
-//! signal. A fault's frame goes there at once. If the carrier was in the runtime, the handler only
-//! records the signal, which is handled when the runtime is left.
+//! mask empty again. The frame goes on to the program's stack only when the thread takes the
+//! signal, or a fault. If the carrier was in the runtime, the handler only records the signal, which
+//! is handled when the runtime is left.
 //!
 //! Four things follow. No green thread ever holds a carrier's alternate stack. A frame can be
 //! resumed on any carrier. Nothing that takes a lock runs in a handler. A signal that a thread
@@ -14,9 +14,10 @@
 //!
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
-use super::{bit, delivery, preemption, samples, stops, tsc};
+use super::{alternate, bit, delivery, preemption, samples, stops, tsc};
 use crate::frame::{interrupted_wait, is_pass, pass_end, raddle_child_start};
 use crate::kernel_threads;
+use crate::user::User;
 use crate::words::robust;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
@@ -26,6 +27,7 @@ use raddle_engine::helpers::POKE;
 use raddle_engine::inspect::{CodePlaces, crash};
 use raddle_engine::{Carrier, PROCESS, Thread, page_rings, plugins, quantum_timer};
 use raddle_sys::abi::{SigInfo, UContext};
+use raddle_sys::mem::PAGE_SIZE;
 use raddle_sys::{change_signal_mask, err, errno, nr, sys};
 
 use crate::signal::{actions, held};
@@ -223,8 +225,9 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     go_on(carrier, context, moved, fault);
 }
 
-/// Returns where a frame goes: to the handler's stack for a fault; else to the save area, or to the
-/// stack of a handler that is due if the runtime's own code may be on the save area already.
+/// Returns where a frame goes: to the save area, if the runtime's own code isn't there. A frame of
+/// the runtime's code, which waits for handlers, goes below that code if they run there. Without
+/// memory for a save area, the frame goes to the handler's stack.
 fn stack_for(
     thread: &Thread,
     signal: u32,
@@ -232,15 +235,18 @@ fn stack_for(
     in_user: bool,
     fault: bool,
 ) -> usize {
-    let area = (in_user && !fault).then(|| preemption::area(thread));
-    area.flatten().unwrap_or_else(|| {
-        let flags = if fault {
-            actions::get(signal).flags
-        } else {
-            delivery::flags_due(thread)
+    let registers = &context.context;
+    let of_handler = || {
+        let flags = match fault {
+            true => actions::get(signal).flags,
+            false => delivery::flags_due(thread),
         };
-        delivery::stack_for(thread, flags, &context.context)
-    })
+        delivery::stack_for(thread, flags, registers)
+    };
+    let is_free = !preemption::is_in_area(thread, registers.stack_pointer());
+    let goes_below = || of_handler() == delivery::stack_for(thread, 0, registers);
+    let area = (is_free && (in_user || !goes_below())).then(|| preemption::area(thread));
+    area.flatten().unwrap_or_else(of_handler)
 }
 
 /// Takes a sample if sysmon wants one. Returns true if sysmon wants nothing else.
@@ -330,6 +336,23 @@ fn place(stack: usize, size: usize) -> (usize, usize) {
     // A handler is entered as if called: the stack pointer is 8 below a multiple of 16.
     let at = (area.wrapping_sub(size_of::<Moved>()) & !15).wrapping_sub(8);
     (at, area)
+}
+
+/// Returns true if [`move_frame`] has room for a frame of `context` below `stack`: the memory can
+/// be written, and an alternate stack doesn't end there.
+///
+/// # Safety
+/// `context` must be that of a moved frame; the memory below `stack` is the running thread's.
+pub unsafe fn has_room(thread: &Thread, context: &UContext, stack: usize) -> bool {
+    // SAFETY: the caller's promise.
+    let size = unsafe { context.context.float_state_bytes() };
+    let (at, _) = place(stack, size);
+    let pages = (at / PAGE_SIZE..=stack.wrapping_sub(1) / PAGE_SIZE).map(|it| it * PAGE_SIZE);
+    let can_write = |address: usize| {
+        let byte = User::<u8>::at(address.max(at));
+        byte.read().and_then(|value| byte.write(&value)).is_ok()
+    };
+    at < stack && alternate::holds(&thread.signals, stack, at) && pages.into_iter().all(can_write)
 }
 
 /// Returns true if `frame` is where [`move_frame`] puts its copy.

@@ -306,24 +306,21 @@ impl Shared {
             None | Some(Failure::Nothing) if has_lost => Some(Failure::Lost),
             wrong => wrong,
         };
-        let (mut left, mut failed) = (None, None);
+        let mut left = None;
         match (&core.policy, wrong) {
             (PolicyState::Out, None) => core.policy = PolicyState::Here(policy),
             (PolicyState::Out, Some(failure)) => {
                 core.policy = PolicyState::Failed(failure);
-                (left, failed) = (Some(policy), Some(failure));
+                left = Some(policy);
+                self.report(failure);
             }
             _ => left = Some(policy),
         }
         drop(core);
-        if let Some(failure) = failed {
-            self.report(failure);
-        }
         self.back.notify_all();
         let _ = catch_unwind(AssertUnwindSafe(|| drop(left)));
     }
 
-    /// Tells the user. Standard error may be a pipe that is full: no lock is held meanwhile.
     fn report(&self, failure: Failure) {
         let name = &self.name;
         eprintln!("raddle: the policy of engine {name:?} {failure}; fifo from now on");
@@ -454,8 +451,8 @@ impl Shared {
             matches!(core.policy, PolicyState::Out) && self.calls.load(Ordering::SeqCst) == calls;
         if is_it {
             core.policy = PolicyState::Failed(Failure::Stuck);
+            self.report(Failure::Stuck); // before the failure can be seen
             drop(core);
-            self.report(Failure::Stuck); // before the drivers that wait see the failure
             self.back.notify_all();
             // If no driver can be made, the other ones, if there are any, have more to do.
             let _ = self.add_driver();
