@@ -29,10 +29,9 @@ pub fn top_for(thread: &Thread, sp: usize) -> Option<usize> {
     is_free.then(|| stack.sp.wrapping_add(stack.size))
 }
 
-/// Returns true unless `stack` is the alternate stack's top, or an address on it, and `at` is
-/// beyond its end.
-pub fn holds(signals: &ThreadSignals, stack: usize, at: usize) -> bool {
-    let alternate = signals.alternate.get();
+/// Returns true unless `stack` is the top of `alternate`, or an address on it, and `at` is beyond
+/// its end.
+pub fn holds(alternate: &StackT, stack: usize, at: usize) -> bool {
     let is_there =
         |address: usize| address > alternate.sp && address - alternate.sp <= alternate.size;
     !is_there(stack) || is_there(at)
@@ -115,7 +114,7 @@ fn tell(to: User<StackT>, stack: &StackT, sp: usize) -> Result<(), isize> {
 
 #[cfg(test)]
 mod tests {
-    use super::{SS_AUTODISARM, ThreadSignals, holds, is_on};
+    use super::{SS_AUTODISARM, holds, is_on};
     use raddle_sys::abi::StackT;
 
     #[test]
@@ -138,15 +137,14 @@ mod tests {
 
     #[test]
     fn a_frame_that_leaves_its_alternate_stack_has_no_room() {
-        let signals = ThreadSignals::new();
-        signals.alternate.set(StackT {
+        let alternate = StackT {
             sp: 4096,
             flags: 0,
             pad: 0,
             size: 4096,
-        });
-        assert!(holds(&signals, 8192, 4100) && !holds(&signals, 8192, 4096));
-        assert!(holds(&signals, 65536, 60000) && holds(&signals, 8300, 4000));
+        };
+        assert!(holds(&alternate, 8192, 4100) && !holds(&alternate, 8192, 4096));
+        assert!(holds(&alternate, 65536, 60000) && holds(&alternate, 8300, 4000));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! frame (saved registers, floating-point state, `siginfo`) to the thread's save area. It edits the
 //! original so that the handler's return enters `raddle_signal_arrived` there, with the kernel's
 //! mask empty again. The frame goes on to the program's stack only when the thread takes the
-//! signal, or a fault. If the carrier was in the runtime, the handler only records the signal, which
+//! signal, or a fault. If the carrier was in the runtime, the handler only records the signal. It
 //! is handled when the runtime is left.
 //!
 //! Four things follow. No green thread ever holds a carrier's alternate stack. A frame can be
@@ -237,9 +237,10 @@ fn stack_for(
 ) -> usize {
     let registers = &context.context;
     let of_handler = || {
-        let flags = match fault {
-            true => actions::get(signal).flags,
-            false => delivery::flags_due(thread),
+        let flags = if fault {
+            actions::get(signal).flags
+        } else {
+            delivery::flags_due(thread)
         };
         delivery::stack_for(thread, flags, registers)
     };
@@ -352,7 +353,9 @@ pub unsafe fn has_room(thread: &Thread, context: &UContext, stack: usize) -> boo
         let byte = User::<u8>::at(address.max(at));
         byte.read().and_then(|value| byte.write(&value)).is_ok()
     };
-    at < stack && alternate::holds(&thread.signals, stack, at) && pages.into_iter().all(can_write)
+    at < stack
+        && alternate::holds(&thread.signals.alternate.get(), stack, at)
+        && pages.into_iter().all(can_write)
 }
 
 /// Returns true if `frame` is where [`move_frame`] puts its copy.
