@@ -251,7 +251,6 @@ fn preempted_and_interrupted_threads_have_whole_stacks() {
 fn handlers_that_compute_on_alternate_stacks_have_whole_stacks() {
     let name = "stacks::handlers_that_compute_on_alternate_stacks_have_whole_stacks";
     with_program(name, "computing_handlers.c", &[], |running| {
-        let document = dump_json(running, &["--stacks"])?;
         let own = [
             "compute_in_handler",
             "on_signal",
@@ -260,7 +259,10 @@ fn handlers_that_compute_on_alternate_stacks_have_whole_stacks() {
             "start_thread",
         ];
         for name in ["above", "below"] {
-            ensure!(check(&document, name, &own)? == 1, "{name}");
+            // A carrier that gets no CPU for long has no sample.
+            let whole = || check(&dump_json(running, &["--stacks"])?, name, &own);
+            let found = (0..10).map(|_| whole()).reduce(|last, next| last.or(next));
+            ensure!(matches!(found, Some(Ok(1))), "{name}: {found:?}");
         }
         Ok(())
     });
