@@ -163,7 +163,7 @@ pub unsafe extern "C" fn arrived(frame: *mut Moved, takes: u64) -> ! {
     unsafe {
         if takes != 0 {
             let info = (*frame).info;
-            handle(frame, thread, &info, &actions::get(info.signo as u32))
+            take(frame, thread, &info);
         }
         next(frame, thread)
     }
@@ -189,15 +189,22 @@ unsafe fn next(frame: *mut Moved, thread: &Thread) -> ! {
             // SAFETY: the caller's frame.
             unsafe { resume(frame) }
         };
-        let signal = info.signo as u32;
-        let action = actions::get(signal);
-        match action.handler {
-            IGNORE => {}
-            DEFAULT if stops::is_stale(&info) => {}
-            DEFAULT => routing::default_action(signal),
-            // SAFETY: the caller's frame.
-            _ => unsafe { handle(frame, thread, &info, &action) },
-        }
+        // SAFETY: the caller's frame.
+        unsafe { take(frame, thread, &info) }
+    }
+}
+
+/// Does what the program has asked for a signal that was dequeued, or for a fault. Returns if no
+/// handler runs: another thread may change the action at any time.
+unsafe fn take(frame: *mut Moved, thread: &Thread, info: &SigInfo) {
+    let signal = info.signo as u32;
+    let action = actions::get(signal);
+    match action.handler {
+        IGNORE => {}
+        DEFAULT if stops::is_stale(info) => {}
+        DEFAULT => routing::default_action(signal),
+        // SAFETY: the caller's frame.
+        _ => unsafe { handle(frame, thread, info, &action) },
     }
 }
 

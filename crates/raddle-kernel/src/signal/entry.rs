@@ -348,14 +348,14 @@ pub unsafe fn has_room(thread: &Thread, context: &UContext, stack: usize) -> boo
     // SAFETY: the caller's promise.
     let size = unsafe { context.context.float_state_bytes() };
     let (at, _) = place(stack, size);
-    let pages = (at / PAGE_SIZE..=stack.wrapping_sub(1) / PAGE_SIZE).map(|it| it * PAGE_SIZE);
+    let mut pages = (at / PAGE_SIZE..=stack.wrapping_sub(1) / PAGE_SIZE).map(|it| it * PAGE_SIZE);
     let can_write = |address: usize| {
         let byte = User::<u8>::at(address.max(at));
         byte.read().and_then(|value| byte.write(&value)).is_ok()
     };
     at < stack
         && alternate::holds(&thread.signals.alternate.get(), stack, at)
-        && pages.into_iter().all(can_write)
+        && pages.all(can_write)
 }
 
 /// Returns true if `frame` is where [`move_frame`] puts its copy.
