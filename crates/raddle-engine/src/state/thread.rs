@@ -156,6 +156,9 @@ impl Thread {
 /// Offset of [`ThreadSignals::call_site`] in a thread.
 pub const CALL_SITE: usize =
     core::mem::offset_of!(Thread, signals) + core::mem::offset_of!(ThreadSignals, call_site);
+/// Offset of [`ThreadSignals::call_frame`] in a thread.
+pub const CALL_FRAME: usize =
+    core::mem::offset_of!(Thread, signals) + core::mem::offset_of!(ThreadSignals, call_frame);
 
 const _: () = {
     const LINE: usize = 64;
@@ -316,7 +319,7 @@ impl Thread {
             queue,
             pending: _, shared: _, // dropped by the user-mode kernel
             mask: _, suspended_mask: _, awaited: _, handled: _, interrupting: _, call_site: _,
-            alternate: _,
+            call_frame: _, progress: _, alternate: _,
         } = signals;
         // SAFETY: the caller's promise.
         unsafe {

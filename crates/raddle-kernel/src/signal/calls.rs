@@ -1,6 +1,6 @@
 //! The system calls about signals.
 
-use super::{LIBC_INTERNAL, MASK_BYTES, SI_TKILL, SIGNALS, UNBLOCKABLE, bit, deliver};
+use super::{LIBC_INTERNAL, MASK_BYTES, SI_TKILL, SIGNALS, UNBLOCKABLE, bit, deliver, deliver_at};
 use crate::clocks::deadlines::relative_deadline;
 use crate::frame::{Frame, Outcome};
 use crate::kernel_threads;
@@ -11,6 +11,7 @@ use crate::signal::stops::{self, JOB_CONTROL};
 use crate::signal::{actions, fatal, groups, held, info};
 use crate::user::{Plain, User};
 use core::sync::atomic::Ordering;
+use raddle_engine::signals::Progress;
 use raddle_engine::thread::{TID_BASE, WaitKind};
 use raddle_engine::{Carrier, PROCESS, Thread, preemption, switch};
 use raddle_sched::Wake;
@@ -117,7 +118,7 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
 pub fn deliver_first() {
     let carrier = Carrier::current();
     if carrier.attention.load(Ordering::Relaxed) != 0 || deliverable(carrier.thread()) != 0 {
-        deliver();
+        deliver_at(Progress::Begins);
         // Other requests for attention are handled at the end of the call.
         Carrier::current().attention.store(1, Ordering::Relaxed);
     }
@@ -348,7 +349,7 @@ fn suspend(mask: u64) -> isize {
     routing::pass_on(thread, mask);
     loop {
         signals.suspended_mask.set(Some(old));
-        if deliver().ends_call(false) {
+        if deliver(false) {
             return err(errno::EINTR);
         }
         thread.waits_for(WaitKind::SIGNAL, 0, 0);
@@ -376,9 +377,16 @@ pub extern "C" fn rt_sigtimedwait(frame: &Frame) -> Outcome {
     signals.awaited.store(set, Ordering::SeqCst);
     held::release(set);
     let result = wait_for(set, deadline_ns, frame.user(1));
+    awaits_no_more(set);
+    Outcome::of(result)
+}
+
+/// Ends the running thread's wait for a set of signals.
+fn awaits_no_more(set: u64) {
+    let thread = Carrier::current().thread();
+    let signals = &thread.signals;
     signals.awaited.store(0, Ordering::SeqCst);
     routing::pass_on(thread, set & signals.mask.load(Ordering::Relaxed));
-    Outcome::of(result)
 }
 
 fn wait_for(set: u64, deadline_ns: u64, info_to: User<SigInfo>) -> isize {
@@ -406,8 +414,12 @@ fn wait_for(set: u64, deadline_ns: u64, info_to: User<SigInfo>) -> isize {
         if outcome == Wake::TimedOut {
             return err(errno::EAGAIN);
         }
-        if thread.signals.deliverable() & !set != 0 && deliver().ends_call(false) {
-            return err(errno::EINTR);
+        if thread.signals.deliverable() & !set != 0 {
+            awaits_no_more(set); // a handler may never return
+            if deliver(false) {
+                return err(errno::EINTR);
+            }
+            thread.signals.awaited.store(set, Ordering::SeqCst);
         }
     }
 }
