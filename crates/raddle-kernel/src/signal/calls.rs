@@ -6,7 +6,7 @@ use crate::frame::{Frame, Outcome};
 use crate::kernel_threads;
 use crate::mode::is_virtual;
 use crate::signal::delivery::deliverable;
-use crate::signal::routing::{self, process_pending};
+use crate::signal::routing::{self, Process, process_pending};
 use crate::signal::stops::{self, JOB_CONTROL};
 use crate::signal::{actions, fatal, groups, held, info};
 use crate::user::{Plain, User};
@@ -14,6 +14,7 @@ use core::sync::atomic::Ordering;
 use raddle_engine::thread::{TID_BASE, WaitKind};
 use raddle_engine::{Carrier, PROCESS, Thread, preemption, switch};
 use raddle_sched::Wake;
+use raddle_sched::routes::Routes;
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{SigAction, SigInfo};
 use raddle_sys::{err, errno, nr, sys};
@@ -125,9 +126,7 @@ pub fn deliver_first() {
 
 /// Gives a thread, the running one, its mask.
 pub(crate) fn set_mask(thread: &Thread, mask: u64) {
-    thread.signals.mask.store(mask, Ordering::SeqCst);
-    held::release(!mask);
-    routing::pass_on(thread, mask);
+    Process.set_mask(thread, mask);
     let pending = thread.signals.pending.load(Ordering::SeqCst) | process_pending();
     if pending & !mask != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
@@ -342,18 +341,15 @@ pub extern "C" fn pause(_: &Frame) -> Outcome {
 fn suspend(mask: u64) -> isize {
     let thread = Carrier::current().thread();
     let signals = &thread.signals;
-    let old = signals.mask.swap(mask, Ordering::SeqCst);
-    actions::watch(mask & !LIBC_INTERNAL & !old);
-    held::release(!mask);
-    routing::pass_on(thread, mask);
+    actions::watch(mask & !LIBC_INTERNAL & !super::own_mask());
+    let old = Process.set_mask(thread, mask);
     loop {
         signals.suspended_mask.set(Some(old));
         if deliver().ends_call(false) {
             return err(errno::EINTR);
         }
         thread.waits_for(WaitKind::SIGNAL, 0, 0);
-        thread.task.prepare_fenced();
-        if process_pending() & !mask == 0 || !thread.task.claim(Wake::Retry) {
+        if Process.prepare(thread, !mask) {
             switch::park();
         }
     }
@@ -371,13 +367,10 @@ pub extern "C" fn rt_sigtimedwait(frame: &Frame) -> Outcome {
         Err(errno) => return Outcome::of(errno),
     };
     let thread = Carrier::current().thread();
-    let signals = &thread.signals;
     actions::watch(set);
-    signals.awaited.store(set, Ordering::SeqCst);
-    held::release(set);
+    Process.await_set(thread, set);
     let result = wait_for(set, deadline_ns, frame.user(1));
-    signals.awaited.store(0, Ordering::SeqCst);
-    routing::pass_on(thread, set & signals.mask.load(Ordering::Relaxed));
+    Process.await_none(thread, set);
     Outcome::of(result)
 }
 
@@ -397,9 +390,7 @@ fn wait_for(set: u64, deadline_ns: u64, info_to: User<SigInfo>) -> isize {
             0,
             if deadline_ns == NEVER { 0 } else { deadline_ns },
         );
-        thread.task.prepare_fenced();
-        let due = (thread.signals.pending.load(Ordering::SeqCst) | process_pending()) & set;
-        if due != 0 && thread.task.claim(Wake::Retry) {
+        if !Process.prepare(thread, set) {
             continue;
         }
         let outcome = switch::park_until(deadline_ns);
