@@ -18,7 +18,7 @@ use raddle_sched::queues::{CommonSignals, PendingSignals, Records};
 use raddle_sched::records::{Addressee, Details, Form, Pool};
 use raddle_sched::routes::{Receiver, Routes};
 use raddle_sched::sync::{AtomicU32, Ordering};
-use raddle_sched::{SpinLock, Task, TaskRef, Wake};
+use raddle_sched::{SpinLock, Task, TaskRef, WaitNode, WaitTable, Wake};
 use std::ptr::NonNull;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -62,6 +62,9 @@ impl Details for Values {
 struct Thread {
     signals: PendingSignals,
     task: Task,
+    /// Its node for waits on one word, and the table of these.
+    node: WaitNode,
+    table: WaitTable<1>,
     /// 1 while it lives.
     life: AtomicU32,
     /// True if it looks at its signals later. No part of the protocol: looks come after the model.
@@ -80,6 +83,8 @@ impl Thread {
         Self {
             signals: PendingSignals::new(),
             task,
+            node: WaitNode::new(),
+            table: WaitTable::new(),
             life: AtomicU32::new(1),
             is_told: AtomicBool::new(false),
             is_interrupted: AtomicBool::new(false),
@@ -111,6 +116,11 @@ impl Thread {
         self.look(view);
     }
 
+    fn task_ref(&self) -> TaskRef {
+        // SAFETY: the thread lives as long as the world, of which no task outlives it.
+        unsafe { TaskRef::new(NonNull::from(&self.task)) }
+    }
+
     /// Ends.
     fn end(&self, view: &impl Model) {
         view.end(self);
@@ -137,6 +147,12 @@ impl Receiver for Thread {
 
     fn set_exiting(&self) {
         self.life.store(0, Ordering::SeqCst);
+    }
+
+    fn claim(&self, why: Wake) -> bool {
+        // SAFETY: the task has one node, and one table.
+        let queued = || unsafe { self.table.claim(&self.node, self.task_ref(), why) };
+        self.task.claim(why) || queued()
     }
 }
 

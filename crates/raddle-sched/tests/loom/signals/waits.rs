@@ -85,6 +85,46 @@ fn a_thread_that_parks_takes_its_signal() {
     });
 }
 
+/// Announces a wait for a word.
+fn enqueue(thread: &Thread) {
+    // SAFETY: node and table live as long as the world.
+    let parks = unsafe {
+        thread
+            .table
+            .enqueue(&thread.node, thread.task_ref(), 8, !0, || true)
+    };
+    assert!(parks);
+}
+
+#[test]
+fn a_thread_that_waits_for_a_word_takes_its_signal() {
+    parking::<Sound>(|thread| {
+        WaitTable::<1>::prepare(&thread.node, thread.task_ref(), 8);
+        enqueue(thread);
+        !thread.is_interrupted()
+    });
+}
+
+#[test]
+fn a_thread_that_waits_for_a_word_and_more_takes_its_signal() {
+    parking::<Sound>(|thread| {
+        thread.task.prepare();
+        enqueue(thread);
+        !thread.is_interrupted()
+    });
+}
+
+#[test]
+#[should_panic(expected = "a signal is lost")]
+fn a_look_before_the_enqueueing_is_caught() {
+    parking::<Sound>(|thread| {
+        let is_due = thread.signals.deliverable() != 0;
+        WaitTable::<1>::prepare(&thread.node, thread.task_ref(), 8);
+        enqueue(thread);
+        !is_due || !thread.claim(Wake::Signalled)
+    });
+}
+
 #[test]
 #[should_panic(expected = "a signal is lost")]
 fn a_look_before_the_announcement_is_caught() {
