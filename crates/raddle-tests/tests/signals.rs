@@ -171,6 +171,7 @@ mod descriptors {
         what_is_sent_while_the_first_thread_sits_in_the_kernel_is_there,
         others_run_while_a_sender_waits_for_the_first_thread,
         a_signal_that_is_unblocked_goes_to_its_handler,
+        a_signal_that_a_call_has_blocked_goes_to_its_handler_after_the_call,
         sigwait_takes_what_a_descriptor_could_read,
         children_that_end_are_read,
         several_readers_share_a_stream_of_signals,

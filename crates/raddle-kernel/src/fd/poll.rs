@@ -15,6 +15,7 @@ use crate::frame::{Frame, Outcome};
 use crate::mode::is_multiplexed;
 use crate::mode::is_virtual;
 use crate::signal;
+use crate::signal::routing::Process;
 use crate::user::{User, is_reachable, kernel_accepts};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
@@ -23,6 +24,7 @@ use raddle_engine::pump::{FdWait, IN};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, PROCESS};
 use raddle_sched::Wake;
+use raddle_sched::routes::Routes;
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{PollFd, Timespec};
 use raddle_sys::{err, errno, mem, nr, sys};
@@ -151,11 +153,8 @@ impl TemporaryMask {
         }
         let mask = at.read()? & !signal::UNBLOCKABLE;
         let thread = Carrier::current().thread();
-        let signals = &thread.signals;
-        let old = signals.mask.swap(mask, Ordering::SeqCst);
-        signal::held::release(!mask);
-        signal::routing::pass_on(thread, mask);
-        signals.suspended_mask.set(Some(old));
+        let old = Process.set_mask(thread, mask);
+        thread.signals.suspended_mask.set(Some(old));
         Ok(Self { old: Some(old) })
     }
 
@@ -184,8 +183,7 @@ impl Drop for TemporaryMask {
             let thread = Carrier::current().thread();
             let signals = &thread.signals;
             if signals.suspended_mask.take().is_some() {
-                signals.mask.store(old, Ordering::SeqCst);
-                signal::routing::pass_on(thread, old);
+                Process.set_mask(thread, old);
             }
             if signals.deliverable() != 0 {
                 Carrier::current().attention.store(1, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use crate::frame::{Frame, Outcome};
 use crate::kernel_threads;
 use crate::mode::is_virtual;
 use crate::signal::delivery::deliverable;
-use crate::signal::routing::{self, process_pending};
+use crate::signal::routing::{self, Process, process_pending};
 use crate::signal::stops::{self, JOB_CONTROL};
 use crate::signal::{actions, fatal, groups, held, info};
 use crate::user::{Plain, User};
@@ -15,6 +15,7 @@ use raddle_engine::signals::Progress;
 use raddle_engine::thread::{TID_BASE, WaitKind};
 use raddle_engine::{Carrier, PROCESS, Thread, preemption, switch};
 use raddle_sched::Wake;
+use raddle_sched::routes::Routes;
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{SigAction, SigInfo};
 use raddle_sys::{err, errno, nr, sys};
@@ -126,9 +127,7 @@ pub fn deliver_first() {
 
 /// Gives a thread, the running one, its mask.
 pub(crate) fn set_mask(thread: &Thread, mask: u64) {
-    thread.signals.mask.store(mask, Ordering::SeqCst);
-    held::release(!mask);
-    routing::pass_on(thread, mask);
+    Process.set_mask(thread, mask);
     let pending = thread.signals.pending.load(Ordering::SeqCst) | process_pending();
     if pending & !mask != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
@@ -343,18 +342,15 @@ pub extern "C" fn pause(_: &Frame) -> Outcome {
 fn suspend(mask: u64) -> isize {
     let thread = Carrier::current().thread();
     let signals = &thread.signals;
-    let old = signals.mask.swap(mask, Ordering::SeqCst);
-    actions::watch(mask & !LIBC_INTERNAL & !old);
-    held::release(!mask);
-    routing::pass_on(thread, mask);
+    actions::watch(mask & !LIBC_INTERNAL & !super::own_mask());
+    let old = Process.set_mask(thread, mask);
     loop {
         signals.suspended_mask.set(Some(old));
         if deliver(false) {
             return err(errno::EINTR);
         }
         thread.waits_for(WaitKind::SIGNAL, 0, 0);
-        thread.task.prepare_fenced();
-        if process_pending() & !mask == 0 || !thread.task.claim(Wake::Retry) {
+        if Process.prepare(thread, !mask) {
             switch::park();
         }
     }
@@ -372,21 +368,11 @@ pub extern "C" fn rt_sigtimedwait(frame: &Frame) -> Outcome {
         Err(errno) => return Outcome::of(errno),
     };
     let thread = Carrier::current().thread();
-    let signals = &thread.signals;
     actions::watch(set);
-    signals.awaited.store(set, Ordering::SeqCst);
-    held::release(set);
+    Process.await_set(thread, set);
     let result = wait_for(set, deadline_ns, frame.user(1));
-    awaits_no_more(set);
+    Process.await_none(thread, set);
     Outcome::of(result)
-}
-
-/// Ends the running thread's wait for a set of signals.
-fn awaits_no_more(set: u64) {
-    let thread = Carrier::current().thread();
-    let signals = &thread.signals;
-    signals.awaited.store(0, Ordering::SeqCst);
-    routing::pass_on(thread, set & signals.mask.load(Ordering::Relaxed));
 }
 
 fn wait_for(set: u64, deadline_ns: u64, info_to: User<SigInfo>) -> isize {
@@ -405,9 +391,7 @@ fn wait_for(set: u64, deadline_ns: u64, info_to: User<SigInfo>) -> isize {
             0,
             if deadline_ns == NEVER { 0 } else { deadline_ns },
         );
-        thread.task.prepare_fenced();
-        let due = (thread.signals.pending.load(Ordering::SeqCst) | process_pending()) & set;
-        if due != 0 && thread.task.claim(Wake::Retry) {
+        if !Process.prepare(thread, set) {
             continue;
         }
         let outcome = switch::park_until(deadline_ns);
@@ -415,11 +399,11 @@ fn wait_for(set: u64, deadline_ns: u64, info_to: User<SigInfo>) -> isize {
             return err(errno::EAGAIN);
         }
         if thread.signals.deliverable() & !set != 0 {
-            awaits_no_more(set); // a handler may never return
+            Process.await_none(thread, set); // a handler may never return
             if deliver(false) {
                 return err(errno::EINTR);
             }
-            thread.signals.awaited.store(set, Ordering::SeqCst);
+            Process.await_set(thread, set);
         }
     }
 }

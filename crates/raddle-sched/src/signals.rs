@@ -1,0 +1,5 @@
+//! Signals that pend for threads and for the process, and their way from thread to thread.
+
+pub mod queues;
+pub mod records;
+pub mod routes;
