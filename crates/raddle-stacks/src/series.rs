@@ -208,8 +208,8 @@ impl Series {
         }
     }
 
-    /// Returns the code that carriers have mapped, as far as [`Series::take`] has found it since the
-    /// last call.
+    /// Returns the code that carriers have mapped, as far as [`Series::take`] has found it since
+    /// the last call.
     pub fn take_mapped(&mut self) -> Vec<MappedCode> {
         std::mem::take(&mut self.mapped)
     }
