@@ -254,7 +254,8 @@ impl Event {
     }
 
     /// Calls `each` with the samples since the last call and `mapped` with code that was mapped,
-    /// and gives their room back to the kernel. Returns how many of them the kernel had no room for.
+    /// and gives their room back to the kernel. Returns how many of them the kernel had no room
+    /// for.
     pub(crate) fn take(
         &mut self,
         mut each: impl FnMut(Sample),
