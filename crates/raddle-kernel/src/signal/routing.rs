@@ -10,6 +10,7 @@ use raddle_engine::carrier::SIGNALLED;
 use raddle_engine::signals::{Addressee, CommonSignals, Form};
 use raddle_engine::signals::{RECORDS, Records, SI_TIMER, Siginfo};
 use raddle_engine::{Carrier, PROCESS, Thread, preemption};
+use raddle_sched::held::HeldSignals;
 use raddle_sched::routes::{Receiver, Routes};
 use raddle_sys::abi::{SigInfo, Timespec};
 use raddle_sys::{is_err, nr, sys};
@@ -78,16 +79,21 @@ impl Routes for Process {
         ends
     }
 
-    fn is_read(&self, signal: u32) -> bool {
-        held::is_read(signal)
+    #[inline(always)]
+    fn held(&self) -> &HeldSignals {
+        &held::HELD
     }
 
-    fn return_to_kernel(&self, info: &SigInfo) -> bool {
-        held::hold(info)
+    fn block_held(&self) {
+        set_kernel_mask(held::mask_of(Carrier::current()));
     }
 
-    fn fetch_from_kernel(&self, set: u64) {
-        held::release(set);
+    fn queue_in_kernel(&self, info: &SigInfo) -> bool {
+        held::give_back(info)
+    }
+
+    fn tell_carriers(&self) {
+        held::tell_carriers();
     }
 
     fn is_over(&self, info: &SigInfo) -> bool {
@@ -261,7 +267,7 @@ pub fn reconsider(set: u64) {
     let thread = Carrier::current().thread();
     for signal in (1..=super::SIGNALS).filter(|&signal| set & bit(signal) != 0) {
         while let Some(info) = take(thread, bit(signal)) {
-            if !held::hold(&info) {
+            if !Process.return_to_kernel(&info) {
                 Process.hold(&info);
                 break; // the kernel's queue is full
             }

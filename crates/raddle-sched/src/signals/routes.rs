@@ -26,6 +26,7 @@
 //! **A signal is passed on at most as often as a thread changes**: `take_back` asks under the locks
 //! whether the thread still refuses the signal.
 
+use super::held::HeldSignals;
 use super::queues::{CommonSignals, Passed, PendingSignals, Records, bit};
 use super::records::{Addressee, Details};
 use crate::sync::Ordering;
@@ -106,15 +107,18 @@ pub trait Routes {
     /// tried.
     fn ends_process(&self, thread: &Self::Thread, signal: u32) -> bool;
 
-    /// Returns true if a descriptor reads `signal`: the kernel keeps what no thread accepts.
-    fn is_read(&self, signal: u32) -> bool;
+    /// Returns the signals that the kernel holds for descriptors.
+    fn held(&self) -> &HeldSignals;
 
-    /// Gives a signal back to the kernel. Returns false if no descriptor reads it, or the kernel
-    /// has no room.
-    fn return_to_kernel(&self, info: &Info<Self>) -> bool;
+    /// Makes the calling carrier block what is held.
+    fn block_held(&self);
 
-    /// Takes signals of `set`, which a thread accepts from now on, from the kernel.
-    fn fetch_from_kernel(&self, set: u64);
+    /// Queues a signal to the process in the kernel. Returns false if the kernel has no room.
+    fn queue_in_kernel(&self, info: &Info<Self>) -> bool;
+
+    /// Makes every carrier block what is held and nothing else: this one now, others soon. What
+    /// comes to this one arrives before this returns.
+    fn tell_carriers(&self);
 
     /// Returns true if a queued signal was discarded meanwhile.
     fn is_over(&self, info: &Info<Self>) -> bool;
@@ -162,7 +166,7 @@ pub trait Routes {
             return;
         }
         let is_refused = thread.blocks(signal) && !thread.awaits(signal);
-        if is_refused && self.is_read(signal) && self.accepting(signal, None).is_none() {
+        if is_refused && self.held().is_read(signal) && self.accepting(signal, None).is_none() {
             return self.hold(info);
         }
         let (form, to) = (Self::Details::form(info), Addressee::Thread);
@@ -194,6 +198,30 @@ pub trait Routes {
             }
         }
         self.hold(info);
+    }
+
+    /// Gives a signal that no thread accepts back to the kernel. Returns false if no descriptor
+    /// reads it, or the kernel has no room.
+    fn return_to_kernel(&self, info: &Info<Self>) -> bool {
+        let signal = Self::Details::signal(info);
+        if !self.held().is_read(signal) {
+            return false;
+        }
+        self.held().add(bit(signal));
+        self.block_held();
+        let is_queued = self.queue_in_kernel(info);
+        if self.accepting(signal, None).is_some() {
+            self.fetch_from_kernel(bit(signal));
+        }
+        is_queued
+    }
+
+    /// Takes signals of `set`, which a thread accepts from now on or for a moment, from the kernel.
+    #[inline(always)]
+    fn fetch_from_kernel(&self, set: u64) {
+        if self.held().remove(set) {
+            self.tell_carriers();
+        }
     }
 
     /// Keeps a signal that no thread accepts.
@@ -293,7 +321,7 @@ pub trait Routes {
     fn pass_on_some(&self, thread: &Self::Thread, left: u64) {
         for signal in (1..=SIGNALS).filter(|&signal| left & bit(signal) != 0) {
             let (signals, records) = (thread.signals(), self.records());
-            if self.is_read(signal) {
+            if self.held().is_read(signal) {
                 while !thread.accepts(signal)
                     && let Some(info) = signals.take_shared(records, signal)
                 {

@@ -7,6 +7,7 @@
 //!
 //! A twin is a [`View`] with one method of the protocol weakened.
 
+mod descriptors;
 mod order;
 mod passing;
 mod queues;
@@ -14,6 +15,7 @@ mod waits;
 
 use crate::explore;
 use loom::thread;
+use raddle_sched::held::HeldSignals;
 use raddle_sched::queues::{CommonSignals, PendingSignals, Records};
 use raddle_sched::records::{Addressee, Details, Form, Pool};
 use raddle_sched::routes::{Receiver, Routes};
@@ -156,10 +158,59 @@ impl Receiver for Thread {
     }
 }
 
+/// What the kernel does for descriptors that read signals. Each thread has a carrier, and so have
+/// the signals from outside.
+#[derive(Default)]
+struct Kernel {
+    held: HeldSignals,
+    pending: Mutex<Vec<Value>>,
+    /// The carriers' masks; the last is that of signals from outside.
+    masks: [std::sync::atomic::AtomicU64; 3],
+    /// True if carriers are to set their masks anew.
+    is_told: AtomicBool,
+}
+
+impl Kernel {
+    fn mask(&self, of: Option<usize>) -> &std::sync::atomic::AtomicU64 {
+        &self.masks[of.unwrap_or(2)]
+    }
+
+    /// Makes a carrier block what is held.
+    fn set_mask(&self, of: Option<usize>) {
+        self.mask(of).store(self.held.mask(), SeqCst);
+    }
+
+    /// Delivers what a carrier doesn't block. Returns true if that was something.
+    fn deliver(&self, view: &impl Routes<Details = Values>, to: Option<usize>) -> bool {
+        let mask = self.mask(to).load(SeqCst);
+        let open = |it: &Value| mask & bit(it.0) == 0;
+        let mut pending = self.pending.lock().unwrap();
+        let at = pending.iter().position(open);
+        let info = at.map(|at| pending.remove(at));
+        drop(pending);
+        info.inspect(|info| view.to_process(info, None)).is_some()
+    }
+
+    /// Lets the carriers set their masks anew if they were told to, and delivers what they don't
+    /// block, until there is nothing left.
+    fn settle<V: Model>(&self, world: Ref) {
+        let carriers = || (0..world.threads.len()).map(Some).chain([None]);
+        loop {
+            if self.is_told.swap(false, SeqCst) {
+                carriers().for_each(|carrier| self.set_mask(carrier));
+            }
+            if !carriers().any(|carrier| self.deliver(&V::of(world, carrier), carrier)) {
+                return;
+            }
+        }
+    }
+}
+
 /// The process of a model.
 struct World {
     records: Records<Values>,
     common: CommonSignals,
+    kernel: Kernel,
     /// The first is the main thread.
     threads: Vec<Thread>,
     /// True if sysmon looks at the threads that run, after the model.
@@ -177,6 +228,7 @@ impl World {
 
     /// Lets each thread that was told to look at its signals do so; as often as it was told.
     fn settle<V: Model>(&'static self) {
+        self.kernel.settle::<V>(self);
         let is_due = |it: &Thread| {
             let runs = it.task.on_cpu.load(Ordering::Relaxed) != 0;
             let is_seen = self.is_sysmon_awake.load(SeqCst) && it.signals.deliverable() != 0;
@@ -220,6 +272,13 @@ impl World {
                     found.push(info.1);
                 }
             }
+        }
+        let in_kernel = self.kernel.pending.lock().unwrap();
+        for &(signal, value) in in_kernel.iter() {
+            let is_accepted = |it: &Thread| it.is_live() && it.accepted() & bit(signal) != 0;
+            let is_wanted = self.threads.iter().any(is_accepted);
+            assert!(!is_wanted, "a signal is lost: the kernel keeps it");
+            found.push(value);
         }
         found.sort_unstable();
         assert_eq!(found, sent, "a signal is lost");
@@ -272,15 +331,24 @@ macro_rules! surroundings {
             false
         }
 
-        fn is_read(&self, _: u32) -> bool {
-            false
+        fn held(&self) -> &HeldSignals {
+            &self.0.kernel.held
         }
 
-        fn return_to_kernel(&self, _: &Value) -> bool {
-            false
+        fn block_held(&self) {
+            self.0.kernel.set_mask(self.1);
         }
 
-        fn fetch_from_kernel(&self, _: u64) {}
+        fn queue_in_kernel(&self, info: &Value) -> bool {
+            self.0.kernel.pending.lock().unwrap().push(*info);
+            true
+        }
+
+        fn tell_carriers(&self) {
+            self.0.kernel.is_told.store(true, SeqCst);
+            self.0.kernel.set_mask(self.1);
+            self.0.kernel.deliver(self, self.1);
+        }
 
         fn is_over(&self, _: &Value) -> bool {
             false
@@ -322,6 +390,7 @@ fn in_worlds(preemptions: usize, threads: usize, model: impl Fn(Ref) + Send + Sy
         let world = Box::into_raw(Box::new(World {
             records: SpinLock::new(Pool::new()),
             common: CommonSignals::new(),
+            kernel: Kernel::default(),
             threads: (0..threads).map(|_| Thread::new()).collect(),
             is_sysmon_awake: AtomicBool::new(false),
         }));
