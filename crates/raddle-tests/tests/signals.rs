@@ -54,6 +54,7 @@ mod no_room {
     raddle_tests::cases! { "no_room.c":
         a_faults_handler,
         a_handler_of_a_thread_that_computes,
+        a_handler_that_interrupts_a_call,
         a_handler_on_an_alternate_stack_that_is_too_small,
         a_handler_on_an_alternate_stack_that_can_not_be_used,
         without_a_stack_for_sigsegv_the_process_ends,

@@ -225,35 +225,26 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         carrier.attention.store(0, Ordering::Relaxed);
         return;
     }
-    let stack = stack_for(thread, signal, context, in_user, fault);
+    let stack = stack_for(thread, signal, context, fault);
     // SAFETY: the stack's memory is free.
     let moved = unsafe { move_frame(context, info, stack, &Hidden::UNKNOWN) };
     go_on(carrier, context, moved, fault);
 }
 
-/// Returns where a frame goes: to the save area, if the runtime's own code isn't there. A frame of
-/// the runtime's code, which waits for handlers, goes below that code if they run there. Without
-/// memory for a save area, the frame goes to the handler's stack.
-fn stack_for(
-    thread: &Thread,
-    signal: u32,
-    context: &UContext,
-    in_user: bool,
-    fault: bool,
-) -> usize {
+/// Returns where a frame goes: to the save area, if the runtime's own code isn't there. Without
+/// memory for a save area, the frame goes to the handler's stack, as does a frame of code there.
+fn stack_for(thread: &Thread, signal: u32, context: &UContext, fault: bool) -> usize {
     let registers = &context.context;
-    let of_handler = || {
+    let is_free = !preemption::is_in_area(thread, registers.stack_pointer());
+    let area = is_free.then(|| preemption::area(thread)).flatten();
+    area.unwrap_or_else(|| {
         let flags = if fault {
             actions::get(signal).flags
         } else {
             delivery::flags_due(thread)
         };
         delivery::stack_for(thread, flags, registers)
-    };
-    let is_free = !preemption::is_in_area(thread, registers.stack_pointer());
-    let goes_below = || of_handler() == delivery::stack_for(thread, 0, registers);
-    let area = (is_free && (in_user || !goes_below())).then(|| preemption::area(thread));
-    area.flatten().unwrap_or_else(of_handler)
+    })
 }
 
 /// Takes a sample if sysmon wants one. Returns true if sysmon wants nothing else.
