@@ -146,6 +146,7 @@ unsafe extern "C" {
     static raddle_pass_begin: u8;
     static raddle_pass_end: u8;
     static raddle_vector_return: u8;
+    static raddle_after_return: u8;
     static raddle_clone_return: u8;
     static raddle_plain_clone_return: u8;
 }
@@ -154,8 +155,10 @@ unsafe extern "C" {
 pub fn entry_returns() -> EntryReturns {
     let clone = (&raw const raddle_clone_return).addr();
     let plain_clone = (&raw const raddle_plain_clone_return).addr();
+    let vector = (&raw const raddle_vector_return).addr();
+    let after = (&raw const raddle_after_return).addr();
     EntryReturns {
-        vector: (&raw const raddle_vector_return).addr(),
+        vector: [vector, after],
         direct: [clone, plain_clone],
     }
 }

@@ -321,6 +321,56 @@ CASE(the_changes_of_two_handlers)
     IS(registers.r12, BEFORE.r12 + 2);
 }
 
+static volatile int forks_seen;
+
+static void on_alarm(int signal, siginfo_t *info, void *context)
+{
+    (void)signal, (void)info;
+    greg_t *gregs = ((ucontext_t *)context)->uc_mcontext.gregs;
+    if (gregs[REG_RSP] == call_sp && gregs[REG_RCX] != 0) {
+        struct registers seen = {gregs[REG_RBX], gregs[REG_RBP], gregs[REG_R12], gregs[REG_R13],
+                                 gregs[REG_R14], gregs[REG_R15], {0x3333, 0x4444}};
+        IS(memcmp(&seen, &BEFORE, sizeof seen), 0);
+        gregs[REG_R12]++;
+        forks_seen++;
+    }
+}
+
+static void *fork_and_fork(void *argument)
+{
+    struct sigaction action = {.sa_sigaction = on_alarm, .sa_flags = SA_SIGINFO | SA_RESTART};
+    OK(sigaction(SIGALRM, &action, NULL));
+    for (int i = 0; forks_seen < 3 && i < 3000; i++) {
+        struct itimerval soon = {{0, 0}, {0, 50 + i % 200}};
+        int status, before = forks_seen;
+        registers = BEFORE;
+        OK(setitimer(ITIMER_REAL, &soon, NULL));
+        long child = call_with(SYS_fork, 0, 0, 0, 0, &registers);
+        if (child == 0) {
+            _exit(registers.r15 != BEFORE.r15 || registers.rbx != BEFORE.rbx);
+        }
+        CHECK(child > 0);
+        int changes = forks_seen - before;
+        registers.r12 -= changes;
+        check_unchanged();
+        IS(waitpid(child, &status, 0), child);
+        IS(status, 0);
+    }
+    return argument;
+}
+
+CASE(forks_that_a_timer_interrupts)
+{
+    pthread_t thread;
+    OK(pthread_create(&thread, NULL, fork_and_fork, NULL));
+    sigset_t set;
+    OK(sigemptyset(&set));
+    OK(sigaddset(&set, SIGALRM));
+    OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+    OK(pthread_join(thread, NULL));
+    CHECK(forks_seen > 0);
+}
+
 /* Coroutines of one thread: a timer's handler puts the context of one in the place of the other's,
  * with their stacks and their floating-point states. */
 #define COROUTINES 3

@@ -17,7 +17,8 @@
 //!
 //! A call that passes to the kernel without a handler has no registers below the `CallFrame`.
 //!
-//! `raddle_entry_vector` has a frame of its own around this one, with xmm0 to xmm15 in it. Where a
+//! `raddle_entry_vector` has a frame of its own around this one, with xmm0 to xmm15 in it;
+//! `raddle_entry_clone_after` has the same around a frame like this one. Where a
 //! call by a run-time number goes through `raddle_entry_clone_before`, one return address more lies
 //! above the entry's frame. At a clone-like call the frame is a [`CloneFrame`]:
 //!
@@ -66,8 +67,8 @@ macro_rules! system_call_entries {
             ".hidden raddle_entry_clone_before, raddle_entry_clone_after, raddle_child_start",
             ".hidden raddle_entry_plain_clone_before, raddle_plain_clone_return",
             ".globl raddle_entry_plain_clone_before, raddle_plain_clone_return",
-            ".hidden raddle_vector_return, raddle_clone_return",
-            ".globl raddle_vector_return, raddle_clone_return",
+            ".hidden raddle_vector_return, raddle_clone_return, raddle_after_return",
+            ".globl raddle_vector_return, raddle_clone_return, raddle_after_return",
             ".hidden raddle_pass_check, raddle_pass_begin, raddle_pass_end",
             ".globl raddle_entry_plain, raddle_entry_vector",
             ".globl raddle_entry_clone_before, raddle_entry_clone_after, raddle_child_start",
@@ -208,12 +209,21 @@ macro_rules! system_call_entries {
             "ret",
             "7:",
             $crate::enter_frame!(),
-            $crate::push_call!(),
             $crate::save_vectors!(),
+            "call 9f",
+            "raddle_after_return:",
+            $crate::load_vectors!(),
+            $crate::leave_frame!(),
+            ".cfi_endproc",
+            ".cfi_startproc",
+            "9:",
+            $crate::enter_frame!(),
+            $crate::push_call!(),
+            $crate::push_preserved!(),
             "mov rdi, rax",
             "lea rsi, [rbp - 56]",
+            "and rsp, -16",
             "call {clone_after}",
-            $crate::load_vectors!(),
             $crate::load_call!("rbp"),
             "mov rax, [rbp - 56]",
             $crate::leave_frame!(),
@@ -335,7 +345,7 @@ impl CallFrame {
         // the site; if it leads to an entry that called this one, rbp points at the same of that
         // entry.
         unsafe {
-            if (*frame)[1] == returns.vector {
+            if returns.vector.contains(&(*frame)[1]) {
                 vectors = Some(((*frame)[0] - VECTORS) & !15);
                 frame = core::ptr::with_exposed_provenance((*frame)[0]);
             }
@@ -354,8 +364,8 @@ const VECTORS: usize = 256;
 
 /// The return addresses of entries that call another one.
 pub struct EntryReturns {
-    /// Of the one that has a frame with the vector registers.
-    pub vector: usize,
+    /// Of those that have a frame with the vector registers.
+    pub vector: [usize; 2],
     /// Of those without a frame.
     pub direct: [usize; 2],
 }
