@@ -158,6 +158,8 @@ code! {
         INSTANT = 13, "instant";
         /// A counter of the program's has a value.
         COUNTER = 14, "counter";
+        /// ld.so maps code of a file.
+        CODE = 15, "code";
     }
 }
 

@@ -10,7 +10,7 @@ use gimli::{
 
 use crate::memory::Memory;
 
-const PT_LOAD: u32 = 1;
+pub(crate) const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
 const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
@@ -82,9 +82,13 @@ impl<'a> Sections<'a> {
     }
 }
 
-struct ProgramHeader {
-    kind: u32,
-    address: u64,
+pub(crate) struct ProgramHeader {
+    pub kind: u32,
+    /// Where in the file it begins.
+    pub offset: u64,
+    pub address: u64,
+    /// Bytes of the file, and of memory.
+    pub file_size: u64,
     size: u64,
 }
 
@@ -127,7 +131,7 @@ pub(crate) fn dynamic(memory: &dyn Memory, start: u64) -> Option<(u64, u64, u64)
     Some((bias, bias.wrapping_add(section.address), section.size))
 }
 
-fn program_headers(
+pub(crate) fn program_headers(
     memory: &dyn Memory,
     start: u64,
     header: &[u8; HEADER_BYTES],
@@ -142,7 +146,9 @@ fn program_headers(
     let parse = |bytes: &[u8]| {
         Some(ProgramHeader {
             kind: u32::from_le_bytes(*bytes.first_chunk()?),
+            offset: u64_at(bytes, 8)?,
             address: u64_at(bytes, 16)?,
+            file_size: u64_at(bytes, 32)?,
             size: u64_at(bytes, 40)?,
         })
     };

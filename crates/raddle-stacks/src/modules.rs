@@ -1,15 +1,21 @@
 //! The code that a process has mapped, from `/proc/PID/maps`: files, the vDSO, and code without a
 //! file, which compilers at run time write.
 
-use std::cell::{Cell, OnceCell, RefCell};
+mod changes;
+mod held;
+
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs;
 use std::io::{self, BufRead};
 use std::ops::Range;
 use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 use crate::elf::Image;
 use crate::memory::Memory;
+pub use changes::MappedCode;
+use held::Held;
 
 /// The most ranges of code that are kept.
 const RANGES_MAX: usize = 1 << 20;
@@ -24,7 +30,7 @@ const TABLES_MAX: u64 = 160 << 20;
 pub struct Modules {
     pub modules: Vec<Module>,
     /// Ranges of code, sorted, with the module of each; none for code without a file.
-    ranges: Vec<(Range<u64>, Option<usize>)>,
+    ranges: Vec<Code>,
     /// Ranges of files that hold no code, and of the zeroed memory behind them, with their modules.
     data: Vec<(Range<u64>, usize)>,
     /// Bytes of unwind tables that may still be read.
@@ -35,7 +41,18 @@ pub struct Modules {
     has_strays: Cell<bool>,
 }
 
+/// A range of code.
+#[derive(Clone)]
+struct Code {
+    range: Range<u64>,
+    /// Its module's position; none for code without a file.
+    module: Option<usize>,
+    /// Where in the file it begins.
+    offset: u64,
+}
+
 /// A file, or the vDSO, as it is mapped.
+#[derive(Clone)]
 pub struct Module {
     /// As the process names it; the vDSO is `[vdso]`.
     pub path: String,
@@ -47,7 +64,11 @@ pub struct Module {
     start: u64,
     /// See [`Modules::has_file`].
     is_native: bool,
-    image: OnceCell<Option<Image>>,
+    /// The file's number in its file system; 0 if it has none.
+    inode: u64,
+    image: Arc<OnceLock<Option<Image>>>,
+    /// The file, kept open: see [`Modules::after`].
+    held: Option<Arc<Held>>,
 }
 
 /// A line of the file that matters.
@@ -55,6 +76,7 @@ struct Line<'a> {
     range: Range<u64>,
     is_code: bool,
     offset: u64,
+    inode: u64,
     path: &'a str,
 }
 
@@ -66,11 +88,13 @@ impl<'a> Line<'a> {
         let mut fields = rest.splitn(5, ' ');
         let rights = fields.next()?;
         let offset = hexadecimal(fields.next()?)?;
-        let path = fields.nth(2).unwrap_or("").trim_start();
+        let inode = fields.nth(1).and_then(|word| word.parse().ok());
+        let path = fields.next().unwrap_or("").trim_start();
         Some(Line {
             range: hexadecimal(from)?..hexadecimal(to)?,
             is_code: rights.as_bytes().get(2) == Some(&b'x'),
             offset,
+            inode: inode.unwrap_or(0),
             path,
         })
     }
@@ -86,19 +110,23 @@ impl Modules {
         Modules::parse(io::BufReader::new(maps), &format!("/proc/{pid}/root"))
     }
 
-    /// Reads the lines of such a file; `root` is where its paths begin.
-    ///
-    /// # Errors
-    /// If they can't be read.
-    pub fn parse(maps: impl BufRead, root: &str) -> io::Result<Modules> {
-        let mut all = Modules {
+    fn none() -> Modules {
+        Modules {
             modules: Vec::new(),
             ranges: Vec::new(),
             data: Vec::new(),
             budget: Cell::new(TABLES_MAX),
             later: RefCell::default(),
             has_strays: Cell::new(false),
-        };
+        }
+    }
+
+    /// Reads the lines of such a file; `root` is where its paths begin.
+    ///
+    /// # Errors
+    /// If they can't be read.
+    pub fn parse(maps: impl BufRead, root: &str) -> io::Result<Modules> {
+        let mut all = Modules::none();
         // The file that is mapped in these lines, and the address of its first byte.
         let mut current: Option<(String, u64)> = None;
         let mut data: Vec<(Range<u64>, String, u64)> = Vec::new();
@@ -130,12 +158,16 @@ impl Modules {
                 continue;
             }
             let module = has_file.then_some(current.as_ref()).flatten().map(|file| {
-                let add = || all.module(&file.0, file.1, root);
+                let add = || all.module(&file.0, file.1, line.inode, root);
                 *numbers.entry(file.clone()).or_insert_with(add)
             });
-            all.ranges.push((line.range, module));
+            all.ranges.push(Code {
+                range: line.range,
+                module,
+                offset: line.offset,
+            });
         }
-        all.ranges.sort_by_key(|(range, _)| range.start);
+        all.ranges.sort_by_key(|code| code.range.start);
         // Of files without code no variables are wanted.
         for (range, path, start) in data {
             if let Some(&index) = numbers.get(&(path, start)) {
@@ -157,7 +189,7 @@ impl Modules {
     }
 
     /// Adds a module, and returns its number.
-    fn module(&mut self, path: &str, start: u64, root: &str) -> usize {
+    fn module(&mut self, path: &str, start: u64, inode: u64, root: &str) -> usize {
         let plain = path.strip_suffix(" (deleted)");
         // The kernel writes a line feed in a path so, and nothing else.
         let name = plain.unwrap_or(path).replace("\\012", "\n");
@@ -168,7 +200,9 @@ impl Modules {
             is_deleted: plain.is_some(),
             start,
             is_native: !is_assembly && !path.starts_with("/memfd:"),
-            image: OnceCell::new(),
+            inode,
+            image: Arc::default(),
+            held: None,
         });
         self.modules.len() - 1
     }
@@ -186,14 +220,18 @@ impl Modules {
 
     /// Returns the module at an address; `Some(None)` for code without a file.
     pub fn find(&self, address: u64) -> Option<Option<usize>> {
-        let after = self
-            .ranges
-            .partition_point(|(range, _)| range.start <= address);
-        let last = after.checked_sub(1).and_then(|last| self.ranges.get(last));
-        match last.filter(|(range, _)| range.contains(&address)) {
-            Some((_, module)) => Some(*module),
+        match self.code_at(address) {
+            Some(code) => Some(code.module),
             None => self.is_later(address).then_some(None),
         }
+    }
+
+    fn code_at(&self, address: u64) -> Option<&Code> {
+        let after = self
+            .ranges
+            .partition_point(|code| code.range.start <= address);
+        let last = self.ranges.get(after.checked_sub(1)?)?;
+        last.range.contains(&address).then_some(last)
     }
 
     fn is_later(&self, address: u64) -> bool {
@@ -274,6 +312,19 @@ impl Module {
     pub fn name(&self) -> &str {
         let path = self.path.strip_suffix(" (deleted)").unwrap_or(&self.path);
         path.rsplit('/').next().unwrap_or(path)
+    }
+
+    /// Returns true if its file is open, so that no other one can be taken for it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.is_some()
+    }
+
+    /// Returns the path by which its file is read.
+    pub(crate) fn readable(&self) -> PathBuf {
+        match &self.held {
+            Some(held) => held.path(&self.file, self.inode),
+            None => self.file.clone(),
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::memory::Memory;
+use crate::modules::MappedCode;
 use crate::rules::{RBP, RBX, RIP, RSP, Registers};
 
 /// The most bytes of the stack that a record can have; the kernel copies fewer if it would be too
@@ -27,6 +28,7 @@ const PERF_SAMPLE_REGS_USER: u64 = 1 << 12;
 const PERF_SAMPLE_STACK_USER: u64 = 1 << 13;
 const PERF_RECORD_LOST: u32 = 2;
 const PERF_RECORD_SAMPLE: u32 = 9;
+const PERF_RECORD_MMAP2: u32 = 10;
 const PERF_RECORD_MISC_CPUMODE: u16 = 7;
 const PERF_RECORD_MISC_KERNEL: u16 = 1;
 const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
@@ -35,6 +37,9 @@ const PERF_SAMPLE_REGS_ABI_64: u64 = 2;
 const EXCLUDE_KERNEL: u64 = 1 << 5;
 /// `exclude_hv`.
 const EXCLUDE_HYPERVISOR: u64 = 1 << 6;
+/// `mmap` and `mmap2`: a record of each mapping of code; `sample_id_all`: with its time.
+const MAPPINGS: u64 = 1 << 8 | 1 << 23;
+const SAMPLE_ID_ALL: u64 = 1 << 18;
 /// `use_clockid`.
 const USE_CLOCK_ID: u64 = 1 << 25;
 /// rbx, rbp, rsp, rip, r12 to r15, as perf numbers them; a record has them in this order.
@@ -163,6 +168,8 @@ pub(crate) struct Settings {
     /// The descriptor is readable with each sample, and not only when records fill half of the
     /// pages: the kernel has to interrupt a CPU for that.
     pub is_prompt: bool,
+    /// Code that the thread maps is told, too.
+    pub with_mappings: bool,
 }
 
 const PAGE: usize = 4096;
@@ -195,6 +202,7 @@ impl Event {
         } else {
             EXCLUDE_KERNEL
         };
+        let mappings = u64::from(settings.with_mappings) * (MAPPINGS | SAMPLE_ID_ALL);
         let attributes = Attributes {
             kind: PERF_TYPE_SOFTWARE,
             size: size_of::<Attributes>() as u32,
@@ -204,7 +212,7 @@ impl Event {
                 | PERF_SAMPLE_READ
                 | PERF_SAMPLE_REGS_USER
                 | PERF_SAMPLE_STACK_USER,
-            flags: kernel | EXCLUDE_HYPERVISOR | USE_CLOCK_ID,
+            flags: kernel | mappings | EXCLUDE_HYPERVISOR | USE_CLOCK_ID,
             wakeup_events: settings.is_prompt.into(),
             sample_regs_user: PERF_REGISTERS
                 .iter()
@@ -245,9 +253,14 @@ impl Event {
         })
     }
 
-    /// Calls `each` with the samples since the last call, and gives their room back to the kernel.
-    /// Returns how many samples the kernel had no room for.
-    pub(crate) fn take(&mut self, mut each: impl FnMut(Sample)) -> u64 {
+    /// Calls `each` with the samples since the last call and `mapped` with code that was mapped,
+    /// and gives their room back to the kernel. Returns how many of them the kernel had no room
+    /// for.
+    pub(crate) fn take(
+        &mut self,
+        mut each: impl FnMut(Sample),
+        mut mapped: impl FnMut(MappedCode),
+    ) -> u64 {
         let bytes = self.take_records();
         let mut lost = 0;
         let mut records = &bytes[..];
@@ -257,6 +270,11 @@ impl Event {
                     let is_in_kernel = misc & PERF_RECORD_MISC_CPUMODE == PERF_RECORD_MISC_KERNEL;
                     if let Some(sample) = Sample::parse(record, is_in_kernel) {
                         each(sample);
+                    }
+                }
+                PERF_RECORD_MMAP2 => {
+                    if let Some(code) = mapped_code(record) {
+                        mapped(code);
                     }
                 }
                 // The event's number, and how many were lost.
@@ -345,6 +363,26 @@ fn word(record: &[u8], number: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*bytes))
 }
 
+/// The body of a record: the ids of the process and the thread, the address, the length, the place
+/// in the file, the device, the inode with its generation, the rights and flags, the path with
+/// zeroes behind it, and the time. `None` for code that is no file's.
+fn mapped_code(record: &[u8]) -> Option<MappedCode> {
+    const PATH: usize = 8;
+    let (start, length) = (word(record, 1)?, word(record, 2)?);
+    let end = record.len().checked_sub(8)?;
+    let path = record.get(PATH * 8..end)?;
+    let path = path.split(|&byte| byte == 0).next()?;
+    let path = String::from_utf8_lossy(path);
+    let is_file = path.starts_with('/') && !path.starts_with("//");
+    is_file.then_some(MappedCode {
+        boot_ns: u64::from_le_bytes(*record[end..].first_chunk()?),
+        range: start..start.checked_add(length)?,
+        offset: word(record, 3)?,
+        inode: word(record, 5)?,
+        path: path.into_owned(),
+    })
+}
+
 impl Sample {
     /// The body of a record: the time, the event's count, the ABI, the registers, the size of the
     /// copy, the copy, and how many of its bytes the kernel could read.
@@ -386,6 +424,25 @@ mod tests {
         record[88..96].copy_from_slice(&u64::MAX.to_le_bytes());
         assert!(Sample::parse(&record, false).is_none());
         assert!(Sample::parse(&[], false).is_none());
+    }
+
+    #[test]
+    fn mapped_code_has_a_range_a_file_and_a_time() {
+        let record = |path: &str, time: u64| {
+            let words = [0, 0x7000, 0x2000, 0x1000, 0, 42, 0, 0];
+            let mut bytes: Vec<u8> = words.iter().flat_map(|it: &u64| it.to_le_bytes()).collect();
+            bytes.extend_from_slice(path.as_bytes());
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+            bytes.extend_from_slice(&time.to_le_bytes());
+            bytes
+        };
+        let code = mapped_code(&record("/lib/a library.so\0", 9)).unwrap();
+        assert_eq!((code.range, code.offset), (0x7000..0x9000, 0x1000));
+        assert_eq!((code.inode, &*code.path), (42, "/lib/a library.so"));
+        assert_eq!(code.boot_ns, 9);
+        assert_eq!(mapped_code(&record("//anon\0", 9)), None);
+        assert_eq!(mapped_code(&record("[vdso]\0", 9)), None);
+        (0..72).for_each(|cut| assert_eq!(mapped_code(&record("/a\0", 9)[..cut]), None, "{cut}"));
     }
 
     #[test]

@@ -23,6 +23,7 @@ const SETTINGS: Settings = Settings {
     stack_bytes: STACK_BYTES_MAX,
     pages: 32,
     is_prompt: true,
+    with_mappings: false,
 };
 
 /// Takes samples for a dump.
@@ -70,9 +71,10 @@ fn wait(mut event: Event) -> Option<Sample> {
         // SAFETY: one live structure.
         unsafe { libc::poll(&raw mut polled, 1, wait_ms) };
         let mut first = None;
-        event.take(|sample| {
+        let note = |sample| {
             first.get_or_insert(sample);
-        });
+        };
+        event.take(note, |_| {});
         if first.is_some() {
             return first;
         }

@@ -17,6 +17,7 @@ use raddle_inspect::Lots;
 use crate::bound::BoundThread;
 use crate::capture::Target;
 use crate::kernel::KernelThreads;
+use crate::modules::MappedCode;
 use crate::perf_event::{Event, Sample, Settings};
 
 /// The most carriers that are sampled.
@@ -26,6 +27,8 @@ const STACK_BYTES: u32 = 16 << 10;
 /// Pages for the samples of a carrier: for 30, for 15, for 7 and for one, if the kernel gives no
 /// more.
 const PAGES: [usize; 4] = [128, 64, 32, 8];
+/// The most mappings of code that are kept.
+const MAPPED_MAX: usize = 1 << 12;
 /// Where samples come faster, there is room for more.
 const SLOW_NS: u64 = 5_000_000;
 
@@ -38,6 +41,8 @@ pub struct Series {
     lots: Lots,
     refusal: Option<io::Error>,
     lost: u64,
+    /// Code that carriers have mapped.
+    mapped: Vec<MappedCode>,
 }
 
 struct Carrier {
@@ -79,11 +84,13 @@ impl Series {
                 stack_bytes: STACK_BYTES,
                 pages: PAGES[usize::from(period_ns >= SLOW_NS)],
                 is_prompt: false,
+                with_mappings: true,
             },
             events: HashMap::new(),
             lots: Lots::new(u64::from(pid) << 32),
             refusal: None,
             lost: 0,
+            mapped: Vec::new(),
         }
     }
 
@@ -176,7 +183,13 @@ impl Series {
         for carrier in self.events.values_mut() {
             let (id, cpu_ns) = (carrier.id, &mut carrier.cpu_ns);
             let mut is_sampled = false;
-            self.lost += carrier.event.take(|sample| {
+            let mapped = &mut self.mapped;
+            let map = |code| {
+                if mapped.len() < MAPPED_MAX {
+                    mapped.push(code);
+                }
+            };
+            let sampled = |sample: Sample| {
                 is_sampled = true;
                 let ns = sample.cpu_ns.saturating_sub(*cpu_ns).min(most_ns);
                 *cpu_ns = sample.cpu_ns;
@@ -187,11 +200,18 @@ impl Series {
                     ns,
                     sample,
                 });
-            });
+            };
+            self.lost += carrier.event.take(sampled, map);
             if is_sampled {
                 carrier.event.set_period(self.lots.around_ns(period_ns));
             }
         }
+    }
+
+    /// Returns the code that carriers have mapped, as far as [`Series::take`] has found it since
+    /// the last call.
+    pub fn take_mapped(&mut self) -> Vec<MappedCode> {
+        std::mem::take(&mut self.mapped)
     }
 
     /// Forgets carriers without a kernel thread any more.

@@ -34,16 +34,31 @@ pub struct Named {
     pub remark: Option<&'static str>,
 }
 
+/// What names are read with. Of several [`Symbols`], one after another, each needs less time with
+/// that of the one before.
+pub struct NameReader {
+    reader: Reader,
+    /// The time that questions took.
+    spent: Duration,
+}
+
+impl Default for NameReader {
+    fn default() -> NameReader {
+        NameReader {
+            reader: Reader::new(),
+            spent: Duration::ZERO,
+        }
+    }
+}
+
 /// The names of a process's code.
 pub struct Symbols<'a> {
     memory: &'a dyn Memory,
     modules: &'a Modules,
-    reader: Reader,
+    reader: NameReader,
     /// Where names of modules come from, by their positions; `None` for modules that can't be read
     /// at all. Those that aren't here are read whole.
     sources: HashMap<usize, Option<Source>>,
-    /// The time that questions took.
-    spent: Duration,
     kept: HashMap<u64, Rc<Named>>,
     /// What is said of code that is no file's, once it was asked for.
     remark: Option<&'static str>,
@@ -55,7 +70,7 @@ impl<'a> Symbols<'a> {
     /// Names are read by a child, which is this executable with the argument
     /// [`SERVE_NAMES`](crate::SERVE_NAMES).
     pub fn new(memory: &'a dyn Memory, modules: &'a Modules) -> Symbols<'a> {
-        Symbols::with(Reader::new(), memory, modules)
+        Symbols::with(NameReader::default(), memory, modules)
     }
 
     /// As [`Symbols::new`]; the command starts the child, which calls
@@ -65,20 +80,29 @@ impl<'a> Symbols<'a> {
         memory: &'a dyn Memory,
         modules: &'a Modules,
     ) -> Symbols<'a> {
-        Symbols::with(Reader::started_by(command), memory, modules)
+        let reader = NameReader {
+            reader: Reader::started_by(command),
+            ..NameReader::default()
+        };
+        Symbols::with(reader, memory, modules)
     }
 
-    fn with(reader: Reader, memory: &'a dyn Memory, modules: &'a Modules) -> Symbols<'a> {
+    /// As [`Symbols::new`], with what names were read with before.
+    pub fn with(reader: NameReader, memory: &'a dyn Memory, modules: &'a Modules) -> Symbols<'a> {
         Symbols {
             memory,
             modules,
             reader,
             sources: HashMap::new(),
-            spent: Duration::ZERO,
             kept: HashMap::new(),
             remark: None,
             exports: None,
         }
+    }
+
+    /// Returns what the names were read with.
+    pub fn into_reader(self) -> NameReader {
+        self.reader
     }
 
     /// Returns true if a frame is in a function that the file which is mapped from `start` on
@@ -183,9 +207,9 @@ impl<'a> Symbols<'a> {
         };
         let offset = |address: u64| address.wrapping_sub(image.bias);
         let question = Question {
-            file: module.file.clone(),
+            file: module.readable(),
             build_id: image.build_id.clone(),
-            is_deleted: module.is_deleted,
+            is_deleted: module.is_deleted && !module.is_held(),
             source: Source::Everything,
             offsets: addresses.iter().copied().map(offset).collect(),
         };
@@ -207,7 +231,7 @@ impl<'a> Symbols<'a> {
 
     /// Asks for as much as the module's file gives.
     fn ask(&mut self, index: usize, mut question: Question) -> Option<Answer> {
-        let is_late = self.spent >= PATIENCE;
+        let is_late = self.reader.spent >= PATIENCE;
         let wanted = match self.sources.get(&index) {
             None if is_late => Some(Source::SymbolTable),
             None => Some(Source::Everything),
@@ -222,7 +246,7 @@ impl<'a> Symbols<'a> {
         let mut found = None;
         for &source in tries {
             question.source = source;
-            found = self.reader.ask(&question);
+            found = self.reader.reader.ask(&question);
             if found.is_some() {
                 break;
             }
@@ -231,7 +255,7 @@ impl<'a> Symbols<'a> {
             let source = found.is_some().then_some(question.source);
             self.sources.insert(index, source);
         }
-        self.spent += begun.elapsed();
+        self.reader.spent += begun.elapsed();
         found
     }
 }

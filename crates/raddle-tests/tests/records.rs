@@ -3,16 +3,17 @@
 
 mod recordings;
 
+use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use raddle_tests::{Mode, RunFolder, Running, in_every_mode, raddle};
+use raddle_tests::{Mode, RunFolder, Running, in_every_mode, raddle, shared_object};
 use recordings::{
-    COMPUTING, LOCKS, Recorded, WAITING, command_line, compare_all, read, record, record_program,
-    times, with_carriers,
+    COMPUTING, LOCKS, Recorded, Stacks, WAITING, command_line, compare_all, executing, read,
+    record, record_program, times, with_carriers,
 };
 use rustix::process::Signal;
 use serde_json::Value;
@@ -428,6 +429,116 @@ fn what_can_not_be_recorded_is_one_sentence() {
         }
         ensure!(std::fs::read_to_string(file("there.folded"))? == "precious");
         ensure!(!Path::new(&file("a.txt")).exists(), "a file is left");
+        Ok(())
+    });
+}
+
+/// Time in code of the libraries that must have names.
+const NAMED_PART: f64 = 0.97;
+/// A busy machine takes samples away. So much of what the program has measured is there at least.
+const LEAST_PART: f64 = 0.5;
+
+/// Returns the words of plugins.c with its two libraries.
+fn plugin_words(arguments: &[&str]) -> Result<Vec<OsString>> {
+    let mut words = command_line("plugins.c")?;
+    words.extend(arguments.iter().map(|&it| it.into()));
+    words.push(shared_object("plugins_library.c")?.into());
+    words.push(shared_object("plugins_other.c")?.into());
+    Ok(words)
+}
+
+/// Seconds of stacks in which a frame has one of these in its name.
+fn plugin_seconds(stacks: &Stacks, names: &[&str]) -> f64 {
+    let is_it = |frame: &String| names.iter().any(|name| frame.contains(name));
+    let stacks = stacks.iter().filter(|(frames, _)| frames.iter().any(is_it));
+    stacks.map(|(_, us)| *us as f64 / 1e6).sum()
+}
+
+/// Records plugins.c, and compares the names of its libraries' code with what it has measured.
+fn check_plugin(
+    mode_name: &str,
+    mut command: Command,
+    file: &str,
+    arguments: &[&str],
+) -> Result<()> {
+    let output = command.args(plugin_words(arguments)?).output()?;
+    ensure!(output.status.success(), "{output:?}");
+    let stdout = String::from_utf8(output.stdout)?;
+    let said = |part: &str| -> f64 {
+        let lines = stdout.lines().filter_map(|line| line.strip_prefix(part));
+        lines
+            .filter_map(|line| line.trim().parse::<f64>().ok())
+            .sum()
+    };
+    let stacks = read(file.as_ref())?;
+    let executing = executing(&stacks);
+    let nameless = ["library.so+0x", "[code without a name]"];
+    let found = |stacks: &Stacks, part: &str| {
+        let names = ["plugin_", "second_"].map(|it| format!("{it}{part}"));
+        let named = names.each_ref().map(|name| plugin_seconds(stacks, &[name]));
+        (named, plugin_seconds(stacks, &nameless))
+    };
+    let (computed, unnamed) = found(&executing, "compute");
+    let all: f64 = computed.iter().sum();
+    let said_compute = said("part compute ");
+    ensure!(
+        all >= NAMED_PART * (all + unnamed) && all > LEAST_PART * said_compute,
+        "{mode_name}: {computed:?} s have names and {unnamed} s have none, of {said_compute} s"
+    );
+    // Both have had as many turns.
+    let least = computed[0].min(computed[1]);
+    ensure!(least > 0.3 * all, "{mode_name}: {computed:?}");
+    let (rested, _) = found(&stacks, "rest");
+    let least = rested[0].min(rested[1]);
+    let said_rest = said("part rest ");
+    ensure!(
+        least > 0.25 * said_rest,
+        "{mode_name}: {rested:?} s of {said_rest} s"
+    );
+    Ok(())
+}
+
+/// Records plugins.c with perf events and without.
+fn check_plugins(name: &str, arguments: &[&str]) {
+    with_carriers(name, |mode_name, mode| {
+        for record in [record, record_without_events] {
+            let folder = RunFolder::new(&format!("{}-{mode_name}", name.replace("::", "-")))?;
+            let file = folder.path().join("a.folded");
+            let file = file.to_str().context("a path")?;
+            let command = record(mode, &["-F", "999", "-o", file, "--"])?;
+            check_plugin(mode_name, command, file, arguments)?;
+        }
+        Ok(())
+    });
+}
+
+#[test]
+fn libraries_in_the_same_place_that_are_opened_and_closed_in_a_loop_have_names() {
+    let name =
+        "records::libraries_in_the_same_place_that_are_opened_and_closed_in_a_loop_have_names";
+    check_plugins(name, &["1", "15000", "15000", "5000"]);
+}
+
+#[test]
+fn libraries_that_are_mapped_for_a_moment_have_names() {
+    let name = "records::libraries_that_are_mapped_for_a_moment_have_names";
+    // The recording goes on for long after each of them.
+    check_plugins(name, &["0", "150000", "100000", "800000"]);
+}
+
+#[test]
+fn code_of_a_process_that_ends_has_names() {
+    let name = "records::code_of_a_process_that_ends_has_names";
+    check_plugins(name, &["0", "150000", "100000", "0"]);
+}
+
+#[test]
+fn plugins_run_without_a_recording() {
+    let name = "records::plugins_run_without_a_recording";
+    in_every_mode(name, |mode| {
+        let words = plugin_words(&["0", "1000", "1000", "0"])?;
+        let output = mode.command(&words)?.output()?;
+        ensure!(output.status.success(), "{output:?}");
         Ok(())
     });
 }

@@ -60,6 +60,24 @@ mod no_room {
     }
 }
 
+mod contexts {
+    raddle_tests::cases! { "changed_contexts.c":
+        a_call_that_has_ended_shows_its_result,
+        a_call_that_ends_by_the_signal_shows_the_error,
+        a_call_that_begins_again_shows_its_number,
+        changed_registers_at_the_end_of_a_call,
+        changed_registers_of_a_call_that_ends,
+        changed_registers_of_a_call_that_begins_again,
+        changed_registers_of_waits,
+        a_changed_result,
+        changed_arguments_of_a_call_that_begins_again,
+        another_number_of_a_call_that_begins_again,
+        a_call_that_a_handler_pushes,
+        the_changes_of_two_handlers,
+        coroutines_that_exchange_their_contexts,
+    }
+}
+
 mod many {
     raddle_tests::cases! { "many_signals.c":
         sigwaitinfo_takes_values_in_order_while_more_come,

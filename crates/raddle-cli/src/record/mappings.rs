@@ -5,7 +5,6 @@
 //! a look finds nothing, the next one has to wait for twice as long.
 
 use std::fs::{self, File};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -19,17 +18,24 @@ use crate::failure::{Failure, more_rights};
 const USUALLY: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_millis(100);
 
-/// What was mapped when an epoch began.
+/// When mappings are compared.
 pub(super) struct Mappings {
-    number: u64,
     compared: Instant,
     /// The time from one look to the next one if there is unknown code.
     pause: Duration,
 }
 
 impl Mappings {
-    /// Returns true if the process has other files with code by now, as far as it is time to look.
-    /// Code without a file is added to the modules.
+    /// Those of an epoch that begins now.
+    pub(super) fn new() -> Mappings {
+        Mappings {
+            compared: Instant::now(),
+            pause: SOON,
+        }
+    }
+
+    /// Returns true if the process has mapped code of files that is not known, as far as it is time
+    /// to look. Code without a file is added to the modules.
     pub(super) fn are_others(&mut self, pid: u32, modules: &Modules) -> bool {
         let passed = self.compared.elapsed();
         let is_due = passed >= USUALLY || passed >= self.pause && modules.take_strays();
@@ -40,27 +46,17 @@ impl Mappings {
         let Some(lines) = lines(pid).ok().filter(|lines| !lines.is_empty()) else {
             return false; // it has ended
         };
+        if !modules.knows_all(&*lines).unwrap_or(true) {
+            return true;
+        }
         let is_more = modules.add_later(&*lines).unwrap_or(false);
         self.pause = if is_more {
             SOON
         } else {
             (self.pause * 2).min(USUALLY)
         };
-        number(&lines) != self.number
+        false
     }
-}
-
-/// Returns a number that changes when files with code are mapped or unmapped.
-fn number(lines: &[u8]) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    for line in lines.split(|&byte| byte == b'\n') {
-        let rights = line.split(|&byte| byte == b' ').nth(1);
-        let is_code = rights.is_some_and(|rights| rights.get(2) == Some(&b'x'));
-        if is_code && line.contains(&b'/') {
-            line.hash(&mut hasher);
-        }
-    }
-    hasher.finish()
 }
 
 /// Returns the lines of all mappings.
@@ -87,14 +83,12 @@ impl Root {
     }
 
     /// Returns the code that the process has mapped.
-    pub(super) fn modules(&self, pid: u32) -> io::Result<(Modules, Mappings)> {
-        let lines = lines(pid)?;
-        let root = format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd());
-        let mappings = Mappings {
-            number: number(&lines),
-            compared: Instant::now(),
-            pause: SOON,
-        };
-        Ok((Modules::parse(&*lines, &root)?, mappings))
+    pub(super) fn modules(&self, pid: u32) -> io::Result<Modules> {
+        Modules::parse(&*lines(pid)?, &self.path())
+    }
+
+    /// Returns where paths of the process begin.
+    pub(super) fn path(&self) -> String {
+        format!("/proc/{}/fd/{}", std::process::id(), self.0.as_raw_fd())
     }
 }

@@ -1,7 +1,7 @@
 //! Recording: events, samples of carriers, and stacks of threads that wait, until the end.
 //!
 //! The process goes on meanwhile, and may map other code. Names hold for what is mapped, so the
-//! recording is a row of epochs, in each of which the mappings are the same.
+//! recording is a row of epochs: see `epochs`.
 //!
 //! One turn of the loop, in each interval:
 //!
@@ -14,30 +14,33 @@
 //! often while rings fill up fast, and after each sample if a part of the frames is read from
 //! memory that changes.
 
+mod epochs;
+
 use std::collections::{HashMap, VecDeque};
 use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use raddle_inspect::{ThreadState, WaitKind};
+use raddle_inspect::{EventKind, ThreadState, WaitKind};
 use raddle_record::clock::Moment;
 use raddle_record::history::{History, Position, StackNumber, Unread};
 use raddle_record::profile::{Activity, Interner};
 use raddle_record::wakers::Wakers;
 use raddle_record::weights::OnCpu;
-use raddle_stacks::locks::{ObjectKind, Variables, waited_for};
+use raddle_stacks::locks::Variables;
 use raddle_stacks::{
-    Captured, Kind, ManagedFrame, Module, Modules, OwnSeries, ProcessMemory, RunningSample, Series,
-    Stack, StackReader, Symbols, Target, WakeSeries,
+    Captured, Kind, Module, OwnSeries, ProcessMemory, RunningSample, Series, StackReader, Target,
+    WakeSeries,
 };
 
 use super::bound::Bound;
 use super::chooser::Chooser;
 use super::cpu_clock::CpuClock;
-use super::mappings::{Mappings, Root};
-use super::names;
+use super::mappings::Mappings;
 use crate::failure::Failure;
 use crate::recording::{Recording, command};
+pub(super) use epochs::Epoch;
+use epochs::Epochs;
 
 /// The runtime samples a wake-up for so many samples of a carrier.
 const WAKES_PART: u32 = 2;
@@ -72,7 +75,6 @@ pub(super) struct Recorder {
     cpu_clock: Option<CpuClock>,
     /// The most CPU time that the process can have used.
     pub most_cpu_ns: Option<u64>,
-    root: Root,
     pub series: Series,
     /// The runtime's own samples of carriers, if the kernel has refused events.
     pub own_series: Option<OwnSeries>,
@@ -87,12 +89,9 @@ pub(super) struct Recorder {
     /// Threads that held what others waited for when these were looked at.
     pub holders: Vec<Holding>,
     pub interner: Interner,
-    /// The stacks of the readers, by epochs.
-    pub epochs: Vec<Epoch>,
-    /// Those of which the names are not read yet.
-    unnamed_epochs: Vec<UnnamedEpoch>,
-    /// Epochs until now.
-    epoch: u32,
+    pub epochs: Epochs,
+    /// The recording is over, and only what was taken is still to be read.
+    over: Option<Ended>,
     /// The names of objects that threads waited for.
     pub names: HashMap<(WaitKind, u64), String>,
     /// Those without a name yet, which are addresses.
@@ -104,6 +103,8 @@ pub(super) struct Recorder {
     pub lost_events: u64,
     /// Samples that wait for events.
     pending: VecDeque<RunningSample>,
+    /// Samples that wait to be read, with their threads.
+    found: VecDeque<(RunningSample, (u32, Position))>,
     looked: Instant,
     named: Instant,
     naming: Duration,
@@ -121,22 +122,6 @@ pub(super) struct Holding {
     pub stack: Option<StackNumber>,
     /// The number of such waits for which this one stands.
     pub stands_for: f64,
-}
-
-/// The stacks that a reader has read.
-pub(super) struct Epoch {
-    /// Their numbers in the interner.
-    pub stacks: Vec<u32>,
-    /// What a thread with such a stack waits for on a futex, if that is known.
-    pub waits: Vec<Option<ObjectKind>>,
-}
-
-/// What a reader has read, and what the names are looked up in.
-struct UnnamedEpoch {
-    memory: ProcessMemory,
-    modules: Modules,
-    stacks: Vec<Stack>,
-    managed: Vec<ManagedFrame>,
 }
 
 /// Why an epoch has ended.
@@ -171,7 +156,6 @@ impl Recorder {
             bound,
             cpu_clock,
             most_cpu_ns: None,
-            root: Root::of(pid)?,
             series: Series::new(pid, interval.as_nanos() as u64),
             own_series: None,
             is_sampled,
@@ -182,9 +166,8 @@ impl Recorder {
             on_cpu: Vec::new(),
             holders: Vec::new(),
             interner: Interner::default(),
-            epochs: Vec::new(),
-            unnamed_epochs: Vec::new(),
-            epoch: 0,
+            epochs: Epochs::of(pid)?,
+            over: None,
             names: HashMap::new(),
             unnamed: Vec::new(),
             chooser: Chooser::new(begin.stamp, frequency),
@@ -193,6 +176,7 @@ impl Recorder {
             end: begin,
             lost_events: 0,
             pending: VecDeque::new(),
+            found: VecDeque::new(),
             looked: now,
             named: now,
             naming: Duration::ZERO,
@@ -216,7 +200,7 @@ impl Recorder {
     fn epoch(&mut self, ends: &dyn Fn() -> bool) -> Result<Ended> {
         let memory = ProcessMemory::of(self.pid);
         let layout = self.recording.layout();
-        let Ok((modules, mappings)) = self.root.modules(self.pid) else {
+        let Ok(modules) = self.epochs.modules(self.pid) else {
             return Ok(Ended::Process);
         };
         let target = Target {
@@ -228,84 +212,49 @@ impl Recorder {
             started_ns: self.recording.started_ns(),
             stopped: None,
         };
+        let pid = self.pid;
         let mut reader = StackReader::new(&target).ok_or_else(|| {
-            Failure::input(
-                format!(
-                    "what process {} says of its tables makes no sense",
-                    self.pid
-                ),
-                "use its own raddle",
-            )
+            let what = format!("what process {pid} says of its tables makes no sense");
+            Failure::input(what, "use its own raddle")
         })?;
         let has_managed_locks = |module: &Module| {
             let starts = ["libjvm.so", "libpython3", "python"];
             starts.iter().any(|start| module.name().starts_with(start))
         };
         self.has_managed_locks |= modules.modules.iter().any(has_managed_locks);
-        let ended = self.follow(&target, &mut reader, mappings, ends)?;
-        let (stacks, managed) = reader.into_parts();
-        self.epoch += 1;
+        let ended = self.follow(&target, &mut reader, ends)?;
+        let read = reader.into_parts();
         self.bound.begin_epoch();
-        self.unnamed_epochs.push(UnnamedEpoch {
-            memory,
-            modules,
-            stacks,
-            managed,
-        });
+        self.epochs.end(memory, modules, read);
         Ok(ended)
-    }
-
-    /// Names all stacks, which may take a while.
-    fn name_all(&mut self) {
-        self.name_descriptors();
-        let layout = self.recording.layout();
-        let code = layout.code.text_start..layout.code.text_end;
-        for epoch in std::mem::take(&mut self.unnamed_epochs) {
-            let (memory, modules) = (&epoch.memory, &epoch.modules);
-            let target = Target {
-                pid: self.pid,
-                memory,
-                layout: &layout,
-                carriers: &[],
-                modules,
-                started_ns: self.recording.started_ns(),
-                stopped: None,
-            };
-            let mut symbols = Symbols::new(memory, modules);
-            let (stacks, managed) = (&epoch.stacks, &epoch.managed);
-            let code = code.clone();
-            let numbers = names::intern(stacks, managed, &mut symbols, code, &mut self.interner);
-            let waits = stacks.iter();
-            let waits = waits.map(|stack| waited_for(&target, stack, &mut symbols));
-            self.epochs.push(Epoch {
-                stacks: numbers,
-                waits: waits.collect(),
-            });
-            self.remarks.extend(symbols.shortcoming());
-            self.name_variables(&target);
-        }
     }
 
     fn follow(
         &mut self,
         target: &Target<'_>,
         reader: &mut StackReader<'_>,
-        mut mappings: Mappings,
         ends: &dyn Fn() -> bool,
     ) -> Result<Ended> {
+        let mut mappings = Mappings::new();
         let mut next = Instant::now();
         let mut looked = next - self.interval;
         self.series.set_prompt(reader.must_be_prompt());
         self.follow_carriers(target);
         loop {
-            let is_over = ends();
-            let goes_on = self.turn(target, reader, is_over)?;
-            if is_over || !goes_on {
-                return Ok(if is_over {
-                    Ended::ByRequest
-                } else {
-                    Ended::Process
-                });
+            if self.over.is_none() {
+                let is_over = ends();
+                let goes_on = self.turn(target, is_over)?;
+                self.over = match (is_over, goes_on) {
+                    (true, _) => Some(Ended::ByRequest),
+                    (false, true) => None,
+                    (false, false) => Some(Ended::Process),
+                };
+            }
+            if self.read_samples(target, reader) {
+                return Ok(Ended::OtherCode);
+            }
+            if let Some(over) = self.over {
+                return Ok(over);
             }
             let now = Instant::now();
             if now >= next {
@@ -314,8 +263,8 @@ impl Recorder {
                 next = now + self.look_after(fresh.len());
                 self.read_waits(reader, fresh);
                 let at_ns = self.recording.told_ns();
-                self.bound
-                    .look(reader, &mut self.chooser, self.epoch, at_ns);
+                let epoch = self.epochs.number();
+                self.bound.look(reader, &mut self.chooser, epoch, at_ns);
             }
             if self.looked.elapsed() >= LOOK {
                 self.looked = now;
@@ -388,14 +337,11 @@ impl Recorder {
     }
 
     /// Takes samples and events. Returns false if the process has ended.
-    fn turn(
-        &mut self,
-        target: &Target<'_>,
-        reader: &mut StackReader<'_>,
-        all: bool,
-    ) -> Result<bool> {
+    fn turn(&mut self, target: &Target<'_>, all: bool) -> Result<bool> {
         let pending = &mut self.pending;
+        self.epochs.begin_to_take();
         self.series.take(|sample| pending.push_back(sample));
+        self.epochs.map(self.series.take_mapped());
         if let Some(own) = &mut self.own_series {
             let boot_ns = |stamp| self.recording.boot_ns(stamp);
             let has_event = |tid| self.series.has(tid);
@@ -412,7 +358,7 @@ impl Recorder {
         pending
             .make_contiguous()
             .sort_by_key(|sample| sample.boot_ns);
-        let mut found: Vec<(RunningSample, (u32, Position))> = Vec::new();
+        let found = &mut self.found;
         let history = &mut self.history;
         let mut attribute = |history: &History, pending: &mut VecDeque<RunningSample>, up_to| {
             while let Some(sample) = pending.pop_front_if(|it| it.boot_ns < up_to) {
@@ -421,10 +367,11 @@ impl Recorder {
                     None => history.running(sample.carrier),
                 };
                 if let Some(thread) = thread {
-                    found.push((sample, thread));
+                    found.push_back((sample, thread));
                 }
             }
         };
+        let mut loads = Vec::new();
         let (wakers, clock) = (&mut self.wakers, self.recording.clock());
         let mut series = self.wake_series.as_mut();
         let goes_on = self.recording.poll(all, |timed, _| {
@@ -433,16 +380,36 @@ impl Recorder {
                 let stamp = Moment::now().stamp;
                 wakers.add(series.take(target), stamp);
             }
+            if timed.event.kind == EventKind::CODE {
+                loads.push((timed.boot_ns, timed.event.arg, timed.event.other));
+            }
             wakers.event(history, &timed.event, timed.boot_ns, &clock);
             history.event(timed.lane, &timed.event, timed.boot_ns);
         })?;
         attribute(history, pending, self.recording.told_ns());
-        let epoch = self.epoch;
-        self.wakers.read(|sample| {
-            let numbers = reader.woken(sample);
-            numbers.map(|number| number.map(|number| StackNumber { epoch, number }))
-        });
-        for (sample, (tid, thread)) in found {
+        if !self.is_sampled || self.series.refusal().is_some() {
+            let (pid, modules) = (self.pid, target.modules);
+            self.epochs.map_by_loader(pid, modules, &loads);
+        }
+        Ok(goes_on)
+    }
+
+    /// Reads the samples that were taken before the process mapped other code. Returns true if it
+    /// has mapped some.
+    fn read_samples(&mut self, target: &Target<'_>, reader: &mut StackReader<'_>) -> bool {
+        let epoch = self.epochs.number();
+        let others_ns = self.epochs.other_code_ns(target.modules);
+        let up_to_ns = match self.over {
+            Some(_) => u64::MAX,
+            None => self.epochs.taken_ns(),
+        };
+        let up_to_ns = others_ns.unwrap_or(u64::MAX).min(up_to_ns);
+        // They are of rings that were read one after another.
+        let found = self.found.make_contiguous();
+        found.sort_by_key(|(sample, _)| sample.boot_ns);
+        while let Some((sample, (tid, thread))) =
+            self.found.pop_front_if(|it| it.0.boot_ns < up_to_ns)
+        {
             if self.on_cpu.len() < ON_CPU_MAX
                 && let Some(number) = reader.sampled(tid, &sample)
             {
@@ -454,7 +421,13 @@ impl Recorder {
                 });
             }
         }
-        Ok(goes_on)
+        if others_ns.is_none() {
+            self.wakers.read(|sample| {
+                let numbers = reader.woken(sample);
+                numbers.map(|number| number.map(|number| StackNumber { epoch, number }))
+            });
+        }
+        others_ns.is_some()
     }
 
     /// Returns the time until the next look, after one that found so many threads with stacks to
@@ -498,7 +471,7 @@ impl Recorder {
             self.read_holder(reader, (kind, unread.object), chance);
         }
         self.chooser.spent(begun.elapsed());
-        let epoch = self.epoch;
+        let epoch = self.epochs.number();
         let Some(captured) = captured.filter(|it| is_still(it, &unread)) else {
             return false;
         };
@@ -517,7 +490,7 @@ impl Recorder {
         let Some(thread) = self.history.position(tid) else {
             return;
         };
-        let epoch = self.epoch;
+        let epoch = self.epochs.number();
         let stack = reader.read(tid).and_then(|captured| captured.stack);
         if self.holders.len() < HOLDERS_MAX {
             self.holders.push(Holding {

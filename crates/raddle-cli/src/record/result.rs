@@ -40,7 +40,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
         most_cpu_ns: recorder.most_cpu_ns,
         is_with_kernel: recorder.own_series.is_some() || recorder.series.is_with_kernel(),
     };
-    let epochs = recorder.epochs;
+    let epochs = recorder.epochs.named;
     let resolve = |it: StackNumber| {
         let epoch = epochs.get(it.epoch as usize)?;
         epoch.stacks.get(it.number as usize).copied()

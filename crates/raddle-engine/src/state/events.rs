@@ -250,6 +250,24 @@ pub fn created(thread: &Thread, parent: &Thread) {
     }
 }
 
+/// The thread that runs here has mapped code at `address`, of the file with this inode.
+#[cold]
+pub fn mapped_code(address: usize, inode: impl FnOnce() -> u64) {
+    if !is_on() {
+        return;
+    }
+    let carrier = Carrier::current();
+    let event = Event {
+        stamp: raddle_arch::timestamp(),
+        kind: EventKind::CODE,
+        thread: carrier.thread_or_none().map_or(0, Thread::tid),
+        other: inode() as u32,
+        wait: WaitKind::NONE,
+        arg: address as u64,
+    };
+    push(carrier, event);
+}
+
 /// The program says something of its thread, which runs here: a `TraceKind`, the address and the
 /// length of a text, and a counter's value.
 pub fn annotated(thread: &Thread, kind: u32, text: u64, length: u32, value: i64) {

@@ -11,6 +11,7 @@ pub use raddle_sched::records::{Addressee, Details, Form};
 use core::cell::Cell;
 use core::ops::Deref;
 use core::sync::atomic::Ordering;
+use raddle_arch::CallFrame;
 use raddle_sched::SpinLock;
 use raddle_sched::records::Pool;
 use raddle_sys::abi::{SigInfo, StackT};
@@ -77,6 +78,11 @@ pub struct ThreadSignals {
     /// The address behind the system call that the thread is in, if libc takes the call's number at
     /// run time; else 0. Such calls can be cancelled. Written by the boundary's entry.
     pub call_site: Cell<usize>,
+    /// The frame of the call that the thread is in; of no meaning outside of calls.
+    /// Written by the boundary's entry before it calls a handler.
+    pub call_frame: Cell<*const CallFrame>,
+    /// What that call does when signal handlers have run.
+    pub progress: Cell<Progress>,
     /// The alternate stack, as `sigaltstack(2)` set it.
     pub alternate: Cell<StackT>,
 }
@@ -90,6 +96,20 @@ impl Deref for ThreadSignals {
     }
 }
 
+/// How far a call has come when its thread runs signal handlers. Memory of zeros is [`Begins`].
+///
+/// [`Begins`]: Progress::Begins
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Progress {
+    /// It begins when they have run, or goes on whatever they are.
+    Begins,
+    /// It waits; handlers end it with EINTR, unless all of them have SA_RESTART and it restarts.
+    Waits { restarts: bool },
+    /// It has ended with this result.
+    Ended(isize),
+}
+
 impl ThreadSignals {
     /// Offset of [`PendingSignals::pending`].
     pub const PENDING: usize = core::mem::offset_of!(Self, state) + PendingSignals::PENDING;
@@ -99,6 +119,7 @@ impl ThreadSignals {
     pub fn reset(&self) {
         self.suspended_mask.set(None);
         self.call_site.set(0);
+        self.call_frame.set(core::ptr::null());
         self.awaited.store(0, Ordering::Relaxed);
         self.alternate.set(StackT::DISABLED);
     }

@@ -157,6 +157,9 @@ impl Thread {
 /// Offset of [`ThreadSignals::call_site`] in a thread.
 pub const CALL_SITE: usize =
     core::mem::offset_of!(Thread, signals) + core::mem::offset_of!(ThreadSignals, call_site);
+/// Offset of [`ThreadSignals::call_frame`] in a thread.
+pub const CALL_FRAME: usize =
+    core::mem::offset_of!(Thread, signals) + core::mem::offset_of!(ThreadSignals, call_frame);
 
 const _: () = {
     const LINE: usize = 64;
@@ -315,7 +318,8 @@ impl Thread {
         #[rustfmt::skip]
         let ThreadSignals {
             state: _, // `break_locks`; what is pending is dropped by the user-mode kernel
-            suspended_mask: _, handled: _, interrupting: _, call_site: _, alternate: _,
+            suspended_mask: _, handled: _, interrupting: _, call_site: _, call_frame: _,
+            progress: _, alternate: _,
         } = signals;
         // SAFETY: the caller's promise.
         unsafe {

@@ -14,8 +14,8 @@ use crate::fd::waiting::{EINTR, count_call};
 use crate::frame::{Frame, Outcome};
 use crate::mode::is_multiplexed;
 use crate::mode::is_virtual;
+use crate::signal;
 use crate::signal::routing::Process;
-use crate::signal::{self, Delivered};
 use crate::user::{User, is_reachable, kernel_accepts};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
@@ -161,11 +161,11 @@ impl TemporaryMask {
     /// Returns true if a handler ran for a signal that this mask lets through, and the old one
     /// didn't.
     pub(crate) fn lets_through(&self) -> bool {
-        self.old.is_some() && self.deliver().ends_call(false)
+        self.old.is_some() && self.deliver()
     }
 
-    /// Delivers what the temporary mask lets through.
-    pub(crate) fn deliver(&self) -> Delivered {
+    /// Delivers what the temporary mask lets through. Returns true if a handler ran.
+    pub(crate) fn deliver(&self) -> bool {
         if let Some(old) = self.old {
             Carrier::current()
                 .thread()
@@ -173,7 +173,7 @@ impl TemporaryMask {
                 .suspended_mask
                 .set(Some(old));
         }
-        signal::deliver()
+        signal::deliver(false)
     }
 }
 
@@ -265,7 +265,7 @@ fn wait_loop(
             if deadline_ns == NEVER { 0 } else { deadline_ns },
         );
         match PROCESS.pump.wait_any(waits.all(), deadline_ns) {
-            Ok(Wake::Signalled) if mask.deliver().ends_call(false) => {
+            Ok(Wake::Signalled) if mask.deliver() => {
                 return Outcome::of(EINTR);
             }
             Ok(Wake::TimedOut) => return Outcome::of(until_answered(ask)),
@@ -397,7 +397,7 @@ fn sleep_as_poll(deadline_ns: u64, mask: &TemporaryMask) -> Outcome {
         return Outcome::of(EINTR);
     }
     while sleep_until(deadline_ns) {
-        if mask.deliver().ends_call(false) {
+        if mask.deliver() {
             return Outcome::of(EINTR);
         }
     }

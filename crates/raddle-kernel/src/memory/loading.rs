@@ -11,11 +11,12 @@
 
 use crate::frame::{Frame, Outcome};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use raddle_engine::events;
 use raddle_sched::SpinLock;
-use raddle_sys::is_err;
+use raddle_sys::{is_err, nr, sys};
 
-const PROT_EXEC: usize = raddle_sys::nr::PROT_EXEC as usize;
-const MAP_FIXED: usize = raddle_sys::nr::MAP_FIXED as usize;
+const PROT_EXEC: usize = nr::PROT_EXEC as usize;
+const MAP_FIXED: usize = nr::MAP_FIXED as usize;
 
 /// Maps and unmaps by ld.so, plus 1; 0 before [`watch`]. Raised before the call: a reader that
 /// finds the same number twice has missed none between.
@@ -74,6 +75,9 @@ pub fn mmap(frame: &Frame) -> Option<Outcome> {
     if is_err(result) {
         return Some(Outcome::of(result));
     }
+    if is_text {
+        events::mapped_code(result as usize, || inode(file));
+    }
     if frame.arg(3) & MAP_FIXED == 0 {
         BASE.store(result as usize, Ordering::Relaxed);
         HAS_TEXT.store(is_text, Ordering::Relaxed);
@@ -82,6 +86,16 @@ pub fn mmap(frame: &Frame) -> Option<Outcome> {
         HAS_TEXT.store(true, Ordering::Relaxed);
     }
     Some(Outcome::of(result))
+}
+
+/// Returns the number of an open file in its file system; 0 if the kernel doesn't say it.
+fn inode(file: usize) -> u64 {
+    /// The position in `struct stat`, in words of eight bytes.
+    const INODE: usize = 1;
+    let mut stat = [0u64; 18];
+    // SAFETY: the kernel fills a live structure.
+    unsafe { sys!(nr::__NR_fstat, file, stat.as_mut_ptr()) };
+    stat[INODE]
 }
 
 /// Before a `close(2)`.

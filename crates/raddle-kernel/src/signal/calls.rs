@@ -1,6 +1,6 @@
 //! The system calls about signals.
 
-use super::{LIBC_INTERNAL, MASK_BYTES, SI_TKILL, SIGNALS, UNBLOCKABLE, bit, deliver};
+use super::{LIBC_INTERNAL, MASK_BYTES, SI_TKILL, SIGNALS, UNBLOCKABLE, bit, deliver, deliver_at};
 use crate::clocks::deadlines::relative_deadline;
 use crate::frame::{Frame, Outcome};
 use crate::kernel_threads;
@@ -11,6 +11,7 @@ use crate::signal::stops::{self, JOB_CONTROL};
 use crate::signal::{actions, fatal, groups, held, info};
 use crate::user::{Plain, User};
 use core::sync::atomic::Ordering;
+use raddle_engine::signals::Progress;
 use raddle_engine::thread::{TID_BASE, WaitKind};
 use raddle_engine::{Carrier, PROCESS, Thread, preemption, switch};
 use raddle_sched::Wake;
@@ -118,7 +119,7 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
 pub fn deliver_first() {
     let carrier = Carrier::current();
     if carrier.attention.load(Ordering::Relaxed) != 0 || deliverable(carrier.thread()) != 0 {
-        deliver();
+        deliver_at(Progress::Begins);
         // Other requests for attention are handled at the end of the call.
         Carrier::current().attention.store(1, Ordering::Relaxed);
     }
@@ -345,7 +346,7 @@ fn suspend(mask: u64) -> isize {
     let old = Process.set_mask(thread, mask);
     loop {
         signals.suspended_mask.set(Some(old));
-        if deliver().ends_call(false) {
+        if deliver(false) {
             return err(errno::EINTR);
         }
         thread.waits_for(WaitKind::SIGNAL, 0, 0);
@@ -397,8 +398,12 @@ fn wait_for(set: u64, deadline_ns: u64, info_to: User<SigInfo>) -> isize {
         if outcome == Wake::TimedOut {
             return err(errno::EAGAIN);
         }
-        if thread.signals.deliverable() & !set != 0 && deliver().ends_call(false) {
-            return err(errno::EINTR);
+        if thread.signals.deliverable() & !set != 0 {
+            Process.await_none(thread, set); // a handler may never return
+            if deliver(false) {
+                return err(errno::EINTR);
+            }
+            Process.await_set(thread, set);
         }
     }
 }

@@ -21,8 +21,8 @@ use crate::user::User;
 use crate::words::robust;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
-use raddle_arch::{resume_after_fault, resume_interrupted_call};
-use raddle_engine::carrier::PREEMPT;
+use raddle_arch::{Hidden, resume_after_fault, resume_interrupted_call};
+use raddle_engine::carrier::{DELIVER_HERE, PREEMPT};
 use raddle_engine::helpers::POKE;
 use raddle_engine::inspect::{CodePlaces, crash};
 use raddle_engine::{Carrier, PROCESS, Thread, page_rings, plugins, quantum_timer};
@@ -55,6 +55,10 @@ unsafe extern "C" {
     ) -> !;
     /// Resumes the context of a moved frame: `rt_sigreturn`.
     pub fn raddle_resume(frame: *mut Moved) -> !;
+    /// Makes the calling kernel thread handle `signal` between the two places below.
+    pub fn raddle_deliver(process: u32, kernel_thread: u32, signal: usize);
+    pub static raddle_deliver_asks: u8;
+    pub static raddle_delivered: u8;
     static __ehdr_start: u8;
     static etext: u8;
 }
@@ -67,6 +71,8 @@ pub struct Moved {
     pub info: SigInfo,
     /// `ThreadSignals::call_site` while the handler runs.
     pub call_site: usize,
+    /// The call that the frame's handlers see: [`contexts`](super::contexts).
+    pub hidden: Hidden,
 }
 
 /// Returns true for a signal that the interrupted instruction has raised. The codes of sent signals
@@ -221,7 +227,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     }
     let stack = stack_for(thread, signal, context, in_user, fault);
     // SAFETY: the stack's memory is free.
-    let moved = unsafe { move_frame(context, info, stack) };
+    let moved = unsafe { move_frame(context, info, stack, &Hidden::UNKNOWN) };
     go_on(carrier, context, moved, fault);
 }
 
@@ -300,7 +306,7 @@ fn preempt(carrier: &Carrier, info: &SigInfo, context: &mut UContext, in_user: b
         && let Some(area) = preemption::area(thread)
     {
         // SAFETY: the save area is free while its thread runs.
-        let moved = unsafe { move_frame(context, info, area) };
+        let moved = unsafe { move_frame(context, info, area, &Hidden::UNKNOWN) };
         go_on(carrier, context, moved, false);
     }
 }
@@ -372,7 +378,12 @@ pub unsafe fn is_below(frame: *const Moved, stack: usize) -> bool {
 ///
 /// # Safety
 /// The memory below `stack` must be free, and hold a frame and its floating-point state.
-pub unsafe fn move_frame(context: &UContext, info: &SigInfo, stack: usize) -> *mut Moved {
+pub unsafe fn move_frame(
+    context: &UContext,
+    info: &SigInfo,
+    stack: usize,
+    hidden: &Hidden,
+) -> *mut Moved {
     let state = context.context.float_state();
     // SAFETY: the kernel's frame.
     let size = unsafe { context.context.float_state_bytes() };
@@ -389,6 +400,7 @@ pub unsafe fn move_frame(context: &UContext, info: &SigInfo, stack: usize) -> *m
             context: *context,
             info: *info,
             call_site: 0,
+            hidden: *hidden,
         });
         (*moved)
             .context
@@ -399,6 +411,7 @@ pub unsafe fn move_frame(context: &UContext, info: &SigInfo, stack: usize) -> *m
 }
 
 raddle_arch::signal_entries! {
+    deliver_here: DELIVER_HERE,
     on_signal: on_signal,
     arrived: delivery::arrived,
     returned: delivery::returned,
