@@ -270,6 +270,7 @@ pub trait Routes {
     }
 
     /// Gives the running thread its mask (step 3). Returns the mask that it had.
+    #[inline(always)]
     fn set_mask(&self, thread: &Self::Thread, mask: u64) -> u64 {
         let before = thread.signals().mask.swap(mask, Ordering::SeqCst);
         self.fetch_from_kernel(!mask);
@@ -292,6 +293,7 @@ pub trait Routes {
 
     /// Announces that the running thread is going to wait for a signal of `wanted` (step 4).
     /// Returns true if it parks then; false if it looks for signals again.
+    #[inline(always)]
     fn prepare(&self, thread: &Self::Thread, wanted: u64) -> bool {
         thread.task().prepare_fenced();
         let due = thread.signals().pending.load(Ordering::SeqCst) | self.common().pending();
