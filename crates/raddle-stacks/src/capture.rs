@@ -435,7 +435,8 @@ impl<'a> Camera<'a> {
     pub(crate) fn registers_on_carrier(&mut self, doing: Doing) -> (Kind, Option<Registers>) {
         let wait = match doing {
             Doing::Waits(wait) => wait,
-            Doing::Stopped(registers) => return (Kind::Stopped, Some(registers)),
+            Doing::Stopped(registers, None) => return (Kind::Stopped, Some(registers)),
+            Doing::Stopped(registers, call) => return (Kind::InKernel(call), Some(registers)),
             Doing::Runs => return (Kind::Running, None),
             Doing::Unknown => return (Kind::Hidden, None),
         };

@@ -70,7 +70,8 @@ impl Wait {
 pub(crate) enum Doing {
     Runs,
     Waits(Wait),
-    Stopped(Registers),
+    /// It doesn't run; with the number of the system call that it is in.
+    Stopped(Registers, Option<u32>),
     /// The kernel doesn't say.
     Unknown,
 }
@@ -100,8 +101,9 @@ impl<'a> KernelThreads<'a> {
     /// thread that it runs.
     pub(crate) fn look(&self, own_tid: u32, green_tid: u32) -> Doing {
         if let Some(stopped) = self.stopped {
-            let registers = stopped.of(own_tid, green_tid).map(known);
-            return registers.map_or(Doing::Unknown, Doing::Stopped);
+            let stopped = stopped.of(own_tid, green_tid);
+            let doing = stopped.map(|it| Doing::Stopped(known(it), call(it)));
+            return doing.unwrap_or(Doing::Unknown);
         }
         let tid = self.here(own_tid);
         let line = fs::read_to_string(format!("/proc/{}/task/{tid}/syscall", self.pid));
@@ -153,6 +155,15 @@ pub(crate) fn tasks_are_within(pid: u32, code: Range<u64>) -> bool {
         }
     }
     true
+}
+
+/// Returns the number of the system call that a kernel thread is in: `orig_rax`, which is negative
+/// outside of calls.
+fn call(user: &UserRegisters) -> Option<u32> {
+    const ORIG_RAX: usize = 15;
+    const CALLS_MAX: u64 = 1 << 12;
+    let call = user[ORIG_RAX];
+    (call < CALLS_MAX).then_some(call as u32)
 }
 
 /// Returns registers by their DWARF numbers.

@@ -105,6 +105,13 @@ impl CopiedStack {
         CopiedStack { start, bytes }
     }
 
+    /// Returns the copy from an address on.
+    pub(crate) fn from(&self, pointer: Option<u64>) -> Option<(u64, &[u8])> {
+        let pointer = pointer?;
+        let below = usize::try_from(pointer.checked_sub(self.start)?).ok()?;
+        Some((pointer, self.bytes.get(below..)?))
+    }
+
     /// The stack as far as it was copied, and elsewhere the memory as it is now: behind the copy,
     /// and on the stack that a handler on an alternate stack has interrupted. A thread rarely
     /// returns so far out between the sample and the reading.
