@@ -483,7 +483,7 @@ impl<'a> Camera<'a> {
     fn sampled(&mut self, record: &ThreadRecord, kernel_tid: u32) -> (Kind, Option<Stack>) {
         let mut found = None;
         for _ in 0..TRIES {
-            let Some(sample) = self.sampler.take(self.kernel_threads.here(kernel_tid)) else {
+            let Some(sample) = self.sample_of(kernel_tid) else {
                 break;
             };
             let stack = found.insert(self.stack_of_sample(record, &sample));
@@ -495,6 +495,11 @@ impl<'a> Camera<'a> {
             Some(stack) => (Kind::Sampled, Some(stack)),
             None => (Kind::Running, None),
         }
+    }
+
+    /// Takes a sample of a carrier that executes.
+    pub(crate) fn sample_of(&mut self, kernel_tid: u32) -> Option<Sample> {
+        self.sampler.take(self.kernel_threads.here(kernel_tid))
     }
 
     fn ends_in_runtime(&self, stack: &Stack) -> bool {

@@ -53,7 +53,7 @@ pub struct ThreadRegisters {
 
 /// Takes memory that belongs together with registers: a range, and its bytes if they are not those
 /// that it has now.
-pub type Copy<'a> = dyn FnMut(Range<u64>, Option<&[u8]>) -> io::Result<()> + 'a;
+pub(crate) type Copy<'a> = dyn FnMut(Range<u64>, Option<&[u8]>) -> io::Result<()> + 'a;
 
 /// Reads the registers of all threads; `None` if the layout makes no sense. `copy` is called with
 /// memory that belongs together with the registers that are returned. A thread that executes has
@@ -222,8 +222,7 @@ fn sampled(
     kernel_tid: u32,
     copy: &mut Copy<'_>,
 ) -> io::Result<Option<ThreadRegisters>> {
-    let tid = camera.kernel_threads.here(kernel_tid);
-    let Some(sample) = camera.sampler.take(tid) else {
+    let Some(sample) = camera.sample_of(kernel_tid) else {
         return Ok(None);
     };
     let later = camera.table.again(slot);
