@@ -409,7 +409,11 @@ impl<'a> Camera<'a> {
         if before == Doing::Runs {
             return self.sampled(&slot.record, kernel_tid);
         }
-        let (kind, registers) = self.registers_on_carrier(before);
+        let (mut kind, registers) = self.registers_on_carrier(before);
+        let tid = slot.record.tid;
+        if let Some(call) = self.kernel_threads.stopped_call(kernel_tid, tid) {
+            kind = Kind::InKernel(Some(call));
+        }
         let stack = registers.map(|registers| self.stack(&slot.record, registers));
         match before {
             Doing::Waits(_) if self.kernel_threads.look(kernel_tid, slot.record.tid) != before => {
@@ -435,8 +439,7 @@ impl<'a> Camera<'a> {
     pub(crate) fn registers_on_carrier(&mut self, doing: Doing) -> (Kind, Option<Registers>) {
         let wait = match doing {
             Doing::Waits(wait) => wait,
-            Doing::Stopped(registers, None) => return (Kind::Stopped, Some(registers)),
-            Doing::Stopped(registers, call) => return (Kind::InKernel(call), Some(registers)),
+            Doing::Stopped(registers) => return (Kind::Stopped, Some(registers)),
             Doing::Runs => return (Kind::Running, None),
             Doing::Unknown => return (Kind::Hidden, None),
         };

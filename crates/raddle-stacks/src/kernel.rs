@@ -70,8 +70,7 @@ impl Wait {
 pub(crate) enum Doing {
     Runs,
     Waits(Wait),
-    /// It doesn't run; with the number of the system call that it is in.
-    Stopped(Registers, Option<u32>),
+    Stopped(Registers),
     /// The kernel doesn't say.
     Unknown,
 }
@@ -97,13 +96,21 @@ impl<'a> KernelThreads<'a> {
         self.here.get(&own_tid).copied().unwrap_or(own_tid)
     }
 
+    /// Returns the number of the system call that a stopped kernel thread is in: `orig_rax`, which is
+    /// negative outside of calls. The numbers are those of [`KernelThreads::look`].
+    pub(crate) fn stopped_call(&self, own_tid: u32, green_tid: u32) -> Option<u32> {
+        const ORIG_RAX: usize = 15;
+        const CALLS_MAX: u64 = 1 << 12;
+        let call = self.stopped?.of(own_tid, green_tid)?[ORIG_RAX];
+        (call < CALLS_MAX).then_some(call as u32)
+    }
+
     /// Looks at a kernel thread, by its number in the process's own namespace. `green_tid` is the
     /// thread that it runs.
     pub(crate) fn look(&self, own_tid: u32, green_tid: u32) -> Doing {
         if let Some(stopped) = self.stopped {
-            let stopped = stopped.of(own_tid, green_tid);
-            let doing = stopped.map(|it| Doing::Stopped(known(it), call(it)));
-            return doing.unwrap_or(Doing::Unknown);
+            let registers = stopped.of(own_tid, green_tid).map(known);
+            return registers.map_or(Doing::Unknown, Doing::Stopped);
         }
         let tid = self.here(own_tid);
         let line = fs::read_to_string(format!("/proc/{}/task/{tid}/syscall", self.pid));
@@ -155,15 +162,6 @@ pub(crate) fn tasks_are_within(pid: u32, code: Range<u64>) -> bool {
         }
     }
     true
-}
-
-/// Returns the number of the system call that a kernel thread is in: `orig_rax`, which is negative
-/// outside of calls.
-fn call(user: &UserRegisters) -> Option<u32> {
-    const ORIG_RAX: usize = 15;
-    const CALLS_MAX: u64 = 1 << 12;
-    let call = user[ORIG_RAX];
-    (call < CALLS_MAX).then_some(call as u32)
 }
 
 /// Returns registers by their DWARF numbers.

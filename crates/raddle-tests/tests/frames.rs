@@ -1,14 +1,12 @@
 //! `raddle dump` of a Java program with known chains of methods: the dump has exactly these, in
 //! every way in which the virtual machine executes code.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use raddle_tests::chains::{Chain, Chains, said, written};
 use raddle_tests::{Mode, Program, Running, jdks, list, or_skip, raddle, say};
 use serde_json::Value;

@@ -2,14 +2,13 @@
 //! exactly the chains that the virtual machine says, and locks that others hold in the heap are no
 //! deadlocks.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use raddle_tests::chains::{Chain, Chains, said, written};
 use raddle_tests::{Mode, Program, RunFolder, Running, jdks, list, or_skip, raddle, say};
 use serde_json::Value;
