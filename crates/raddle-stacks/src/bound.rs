@@ -89,7 +89,8 @@ pub fn kernel_waits(pid: u32, tid: u32) -> Option<u64> {
     line.trim().parse().ok()
 }
 
-/// Returns when a kernel thread began, by its number here: by CLOCK_BOOTTIME, at the last tick before.
+/// Returns when a kernel thread began, by its number here: by CLOCK_BOOTTIME, at the last tick
+/// before.
 pub fn kernel_thread_began_ns(pid: u32, tid: u32) -> Option<u64> {
     /// The field of proc_pid_stat(5), behind the name, which may have anything in it.
     const START_TIME: usize = 19;

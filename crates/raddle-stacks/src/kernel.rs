@@ -96,8 +96,8 @@ impl<'a> KernelThreads<'a> {
         self.here.get(&own_tid).copied().unwrap_or(own_tid)
     }
 
-    /// Returns the number of the system call that a stopped kernel thread is in: `orig_rax`, which is
-    /// negative outside of calls. The numbers are those of [`KernelThreads::look`].
+    /// Returns the number of the system call that a stopped kernel thread is in: `orig_rax`, which
+    /// is negative outside of calls. The numbers are those of [`KernelThreads::look`].
     pub(crate) fn stopped_call(&self, own_tid: u32, green_tid: u32) -> Option<u32> {
         const ORIG_RAX: usize = 15;
         const CALLS_MAX: u64 = 1 << 12;

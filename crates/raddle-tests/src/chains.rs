@@ -12,8 +12,8 @@ pub type Chain = Vec<String>;
 /// The chains of threads, by their names.
 pub type Chains = BTreeMap<String, Chain>;
 
-/// Returns the chains that the comments of a program name: `// at: THREAD NUMBER METHOD` at the line
-/// of a call, with numbers from 1 on, from the inside out.
+/// Returns the chains that the comments of a program name: `// at: THREAD NUMBER METHOD` at the
+/// line of a call, with numbers from 1 on, from the inside out.
 ///
 /// # Errors
 /// If a chain has a gap, or the same number twice.
