@@ -23,8 +23,10 @@ mod ums_light;
 mod user_copy;
 
 pub use calls::{call_by_jumps, call_on, call_on_with, call_restartable, restart};
-pub use context::{SigContext, StackT, UContext};
-pub use entry::{CallFrame, ChildRegisters, CloneFrame, RED_ZONE};
+pub use context::{
+    CALL_BEGINS, CALL_ENDS, Hidden, Interrupted, Shown, SigContext, StackT, UContext,
+};
+pub use entry::{CallFrame, Caller, ChildRegisters, CloneFrame, EntryReturns, RED_ZONE};
 pub use kernel_thread::{KernelThread, raw_clone, raw_clone3, unmap_and_exit};
 pub use registers::{
     carrier_address, fs_base, gs_base, is_under_valgrind, own_registers, pause, prefetch,

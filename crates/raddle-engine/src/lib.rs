@@ -27,6 +27,7 @@
 //! | | `parts` | what the parts in the rooms above keep in the process and its carriers |
 //! | | [`engine`] | queues, carriers, a policy and settings |
 //! | | [`engines`] | the default engine and further ones |
+//! | | [`family`] | CPU time of the process and its relatives by forks |
 //! | | [`accounting`] | CPU time of threads, counted while it is asked for |
 //! | | `delays` | how long runnable threads wait for a carrier |
 //! | | [`samples`] | samples of carriers that execute, by the runtime itself |
@@ -96,8 +97,8 @@ pub use scheduling::{
 };
 pub use start::fork;
 pub use state::{
-    accounting, attributes, carrier, clock, engine, engines, events, process, reusable, samples,
-    signals, stacks, thread,
+    accounting, attributes, carrier, clock, engine, engines, events, family, process, reusable,
+    samples, signals, stacks, thread,
 };
 
 pub use carrier::Carrier;

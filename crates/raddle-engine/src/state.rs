@@ -10,6 +10,7 @@ pub(crate) mod delays;
 pub mod engine;
 pub mod engines;
 pub mod events;
+pub mod family;
 pub(crate) mod life;
 pub(crate) mod parts;
 pub mod process;

@@ -22,11 +22,12 @@
 
 use crate::table;
 use raddle_engine::carrier;
-use raddle_engine::thread::CALL_SITE;
+use raddle_engine::thread::{CALL_FRAME, CALL_SITE};
 
 raddle_arch::system_call_entries! {
     carrier: carrier,
     call_site: CALL_SITE,
+    call_frame: CALL_FRAME,
     handlers: table::TABLE,
     before_call: crate::signal::before_call,
     on_attention: crate::signal::on_attention,

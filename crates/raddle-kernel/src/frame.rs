@@ -5,7 +5,7 @@
 //! `raddle_pass_begin`: the signal handler asks here whether it has interrupted that code.
 
 use crate::user::User;
-use raddle_arch::{CallFrame, RED_ZONE};
+use raddle_arch::{CallFrame, EntryReturns, RED_ZONE};
 use raddle_sys::abi::SigContext;
 use raddle_sys::{err, errno, syscall6};
 
@@ -65,11 +65,8 @@ impl Frame {
 
     /// Where the stub pushed the site.
     fn pushed(&self) -> *const usize {
-        let vector = (&raw const raddle_vector_return).addr();
-        let clone = (&raw const raddle_clone_return).addr();
-        let plain_clone = (&raw const raddle_plain_clone_return).addr();
         // SAFETY: frames are made by the entries alone, on the program's stack.
-        unsafe { self.0.pushed_site(vector, [clone, plain_clone]) }
+        unsafe { self.0.pushed_site(&entry_returns()) }
     }
 
     /// Executes the call as it is, here: for handlers that need its result.
@@ -151,6 +148,16 @@ unsafe extern "C" {
     static raddle_vector_return: u8;
     static raddle_clone_return: u8;
     static raddle_plain_clone_return: u8;
+}
+
+/// Returns where entries that call another one go on.
+pub fn entry_returns() -> EntryReturns {
+    let clone = (&raw const raddle_clone_return).addr();
+    let plain_clone = (&raw const raddle_plain_clone_return).addr();
+    EntryReturns {
+        vector: (&raw const raddle_vector_return).addr(),
+        direct: [clone, plain_clone],
+    }
 }
 
 /// Returns true if `address` is the passing system call of an entry, or its last look whether a

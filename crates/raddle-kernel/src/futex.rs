@@ -71,7 +71,7 @@ impl Request {
             if result != err(errno::EINTR) {
                 return result;
             }
-            if signal::deliver().ends_call(self.deadline_ns == NEVER) {
+            if signal::deliver(self.deadline_ns == NEVER) {
                 return result;
             }
         }
@@ -166,7 +166,7 @@ fn wait_for_ever(frame: &Frame) -> isize {
 /// Goes on with a [`wait_for_ever`] that a signal has interrupted.
 #[cold]
 fn wait_on(address: usize, expected: u32) -> isize {
-    if signal::deliver().ends_call(true) {
+    if signal::deliver(true) {
         return err(errno::EINTR);
     }
     let request = Request {

@@ -19,6 +19,7 @@ pub mod actions;
 pub mod alternate;
 pub mod calls;
 pub mod children;
+mod contexts;
 pub mod delivery;
 pub mod entry;
 pub mod fatal;
@@ -42,7 +43,7 @@ use raddle_engine::{Carrier, PROCESS, own_signals};
 use raddle_sys::abi::StackT;
 use raddle_sys::{change_signal_mask, mem, nr, sys};
 
-pub use delivery::{Delivered, before_call, deliver, on_attention};
+pub use delivery::{Delivered, before_call, deliver, deliver_at, deliver_outside, on_attention};
 pub use entry::code_places;
 pub use routing::route;
 
@@ -166,10 +167,8 @@ pub fn in_child() {
     actions::break_lock();
 }
 
-/// Makes this kernel thread look at the pending signals of the thread it runs, here: handlers run
-/// before this returns, or leave by a jump. So the gate, which counts senders, is not passed; the
-/// caller is no thread that has closed the gate.
-fn poke_here(carrier: &Carrier) {
+/// Sends this kernel thread a poke, which the kernel delivers when the mask lets it.
+fn poke_self(carrier: &Carrier) {
     let own = carrier.kernel_tid.load(Ordering::Relaxed);
     let pid = PROCESS.pid.load(Ordering::Relaxed);
     // SAFETY: signals this very kernel thread, which handles the signal.

@@ -63,7 +63,7 @@ pub extern "C" fn clock_nanosleep(frame: &Frame) -> Outcome {
 /// sleeps visibly later than the kernel's restart would.
 fn sleep_call(deadline_ns: u64, remaining: User<Timespec>) -> isize {
     while sleep_until(deadline_ns) {
-        if signal::deliver().ends_call(false) {
+        if signal::deliver(false) {
             return interrupted(deadline_ns.saturating_sub(now_ns()), remaining);
         }
     }
@@ -139,7 +139,7 @@ fn sleep_on(frame: &Frame, clock_id: u32, is_absolute: bool, remaining: User<Tim
         if result != err(errno::EINTR) {
             return Outcome::of(result);
         }
-        if signal::deliver().ends_call(false) {
+        if signal::deliver(false) {
             return Outcome::of(interrupted(left_ns(), remaining));
         }
     }

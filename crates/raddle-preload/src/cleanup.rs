@@ -40,7 +40,7 @@ pub(crate) fn deliver_or<T>(what: &T, undo: Routine) -> Delivered {
             argument
         );
     }
-    let delivered = signal::deliver();
+    let delivered = signal::deliver_outside();
     if is_known {
         call_original!(
             original::CLEANUP_POP,

@@ -29,10 +29,10 @@ use crate::why::Why;
 use crate::{filtered, interface, own_stack, rseq, symbols, tripwires, watchers};
 use core::ffi::{CStr, c_char, c_int};
 use core::fmt::{self, Write};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use raddle_engine::inspect::crash;
 use raddle_engine::process::Hooks;
-use raddle_engine::{Carrier, PROCESS, chaos, shown};
+use raddle_engine::{Carrier, PROCESS, chaos, family, shown};
 use raddle_inspect::settings;
 use raddle_kernel::rules::{exclusion, shares};
 use raddle_kernel::signal;
@@ -55,6 +55,8 @@ struct Process {
     environment: Environment,
     map: &'static LinkMap,
     libc: &'static LinkMap,
+    /// Shared with children from before the process's first thread, too.
+    family: Option<&'static AtomicU64>,
 }
 
 // SAFETY: ld.so's list lives for ever; one thread at a time reads it.
@@ -244,6 +246,7 @@ fn look(environment: Environment) -> Result<Process, Why> {
         environment,
         map,
         libc,
+        family: family::found(),
     })
 }
 
@@ -252,6 +255,7 @@ fn take_over(process: &Process) -> Result<Report, Why> {
         environment,
         map,
         libc,
+        family,
     } = process;
     if !is_single_threaded() {
         return Err(Why::Threads);
@@ -272,6 +276,9 @@ fn take_over(process: &Process) -> Result<Report, Why> {
         return Err(Why::Tracer);
     }
     prepare(environment, map)?;
+    if let Some(family) = family {
+        PROCESS.family.join(family);
+    }
     if may_trace {
         process::expect_tracer();
     }

@@ -12,6 +12,7 @@
 use crate::{cleanup, original};
 use core::ffi::{c_int, c_void};
 use core::mem::transmute;
+use core::ptr::null;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use raddle_engine::chaos::{self, Point};
 use raddle_engine::process::Futexes;
@@ -116,7 +117,7 @@ pub(crate) fn green<'a>() -> Option<(&'a Carrier, &'a Thread)> {
 #[inline(always)]
 pub(crate) fn leave() {
     if Carrier::current().attention.load(Ordering::Relaxed) != 0 {
-        signal::on_attention(0);
+        signal::on_attention(0, null());
     }
 }
 
@@ -234,7 +235,7 @@ impl Mutex {
         while self.lock.swap(2, Ordering::Acquire) != 0 {
             let address = self.lock.as_ptr().expose_provenance();
             if words::wait(address, 2, ANY, NEVER, WaitKind::MUTEX) == EINTR {
-                signal::deliver();
+                signal::deliver_outside();
             }
         }
     }

@@ -12,16 +12,19 @@ use raddle_engine::{PROCESS, shown};
 use raddle_kernel::user::User;
 use raddle_sys::{nr, sys};
 
-/// Hides CPUs of a mask that libc has filled for the process's only thread. Once there are more,
-/// the system call has done so.
+/// Returns true if a mask that libc has filled for the process's only thread may have CPUs that are
+/// to be hidden. Once there are more threads, the system call has done so.
+fn hides() -> bool {
+    shown::most().is_some() && !PROCESS.is_started()
+}
+
+/// Hides CPUs of a mask that libc has filled.
 ///
 /// # Safety
 /// `mask` points to `bytes` bytes that may be written, as multiples of 8.
 unsafe fn hide(bytes: usize, mask: *mut u64) {
-    if shown::most().is_some() && !PROCESS.is_started() {
-        // SAFETY: the caller's promise; libc has written there.
-        shown::keep_shown(unsafe { core::slice::from_raw_parts_mut(mask, bytes / 8) });
-    }
+    // SAFETY: the caller's promise; libc has written there.
+    shown::keep_shown(unsafe { core::slice::from_raw_parts_mut(mask, bytes / 8) });
 }
 
 /// `sched_getaffinity(2)`.
@@ -43,7 +46,8 @@ pub(crate) unsafe extern "C" fn sched_getaffinity(
     );
     // SAFETY: a plain query.
     let is_own = || pid == 0 || pid as isize == unsafe { sys!(nr::__NR_getpid) };
-    if result == 0 && is_own() {
+    // Runtimes ask often: Mono does so six times for each answer of a server.
+    if result == 0 && hides() && is_own() {
         // SAFETY: the caller's mask, which libc has filled.
         unsafe { hide(bytes, mask) };
     }
@@ -67,7 +71,7 @@ pub(crate) unsafe extern "C" fn pthread_getaffinity_np(
         bytes,
         mask
     );
-    if result == 0 {
+    if result == 0 && hides() {
         // SAFETY: the caller's mask, which libc has filled.
         unsafe { hide(bytes, mask) };
     }

@@ -48,6 +48,10 @@
 //! | | [`left_signals`] | `LeftSignals` | which signals the first kernel thread has to queue |
 //! | | [`orders`] | `Orders` | whether a kernel thread has to execute a call for the process |
 //! | | [`transfers`] | `Transfers`, `Transfer` | which task waits for a transfer of the ring |
+//! | [`signals`] | [`queues`] | `PendingSignals`, `CommonSignals` | which signals pend, and where |
+//! | | [`routes`] | `Routes`, `Receiver` | which thread gets a signal, and how it comes to look |
+//! | | [`held`] | `HeldSignals` | which signals the kernel holds for descriptors |
+//! | | [`records`] | `Pool`, `List` | what is known of a pending signal |
 #![cfg_attr(not(any(test, raddle_loom, raddle_shuttle)), no_std)]
 
 pub mod count;
@@ -55,6 +59,7 @@ pub mod kernel_threads;
 pub mod order;
 pub mod pace;
 pub mod queue;
+pub mod signals;
 pub mod sync;
 pub mod task;
 pub mod wait;
@@ -65,6 +70,7 @@ pub use kernel_threads::{arrivals, call_gate, left_signals, orders, signal_gate,
 pub use order::{policies, share};
 pub use pace::{block_event, draw, policy, rhythm};
 pub use queue::{injector, run_queue};
+pub use signals::{held, queues, records, routes};
 pub use sync::{chunks, counted_lock, event_ring, sample_ring, spin, version};
 pub use wait::{absence, completion_list, helper_queue, requests, timers};
 pub use wait::{wait_list, wait_table, worker_state};

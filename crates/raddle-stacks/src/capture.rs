@@ -527,13 +527,14 @@ impl<'a> Camera<'a> {
     }
 
     /// Returns the frame pointer of an entry that passes its call to the kernel: the entry has
-    /// pushed seven words below its frame pointer, and may have aligned the stack pointer since.
+    /// pushed seven words below its frame pointer, or twelve if a handler has seen the call, and
+    /// may have aligned the stack pointer since.
     fn entry_frame(&mut self, pointer: u64, address: u64) -> Option<u64> {
         if address != self.target.layout.code.pass_end {
             return None;
         }
         let code = self.target.layout.code.text_start..self.target.layout.code.text_end;
-        [56, 64].into_iter().find_map(|above| {
+        [56, 64, 96, 104].into_iter().find_map(|above| {
             let frame = pointer.checked_add(above)?;
             let returns = self.pages.word(frame.checked_add(8)?)?;
             code.contains(&returns).then_some(frame)

@@ -163,7 +163,7 @@ impl<'a> Unwinder<'a> {
             }
             let has_rules = row.is_some();
             let known = row.and_then(|row| row.caller(&registers, &mut |at| pages.word(at)));
-            let is_leaf = frames.len() == 1;
+            let is_leaf = !frame.is_return;
             let known = known.filter(|next| {
                 self.goes_on(&registers, next, is_interrupted)
                     || is_leaf && self.goes_on_beside(&registers, next)
@@ -203,11 +203,13 @@ impl<'a> Unwinder<'a> {
         }
         let next = row.caller(registers, &mut |at| pages.word(at))?;
         let is_interrupted = row.is_signal_frame;
-        let goes_on = self.goes_on(registers, &next, is_interrupted);
+        let is_leaf = registers[RIP] == Some(inside);
+        let goes_on = self.goes_on(registers, &next, is_interrupted)
+            || is_leaf && self.goes_on_beside(registers, &next);
         goes_on.then_some((next, is_interrupted))
     }
 
-    /// As [`Unwinder::caller`], of an innermost frame that has nothing on the stack.
+    /// As [`Unwinder::caller`], of a frame that has nothing on the stack.
     pub(crate) fn caller_of_leaf(
         &mut self,
         registers: &Registers,
@@ -218,8 +220,9 @@ impl<'a> Unwinder<'a> {
         self.goes_on_beside(registers, &next).then_some(next)
     }
 
-    /// Returns true if these can be the caller's registers of an innermost frame that has nothing
-    /// on the stack: libc's `vfork`, and the stub that it jumps to.
+    /// Returns true if these can be the caller's registers of a frame that has called nothing and
+    /// has nothing on the stack: libc's `vfork`, the stub that it jumps to, and a stub in which
+    /// handlers find a call.
     fn goes_on_beside(&self, registers: &Registers, next: &Registers) -> bool {
         let is_same = next[RSP].is_some() && next[RSP] == registers[RSP];
         let is_elsewhere = next[RIP] != registers[RIP];

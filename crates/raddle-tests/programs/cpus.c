@@ -56,6 +56,22 @@ CASE(choose)
     printf("chosen: %d\n", in_mask(&set));
 }
 
+/* Asks for the main thread's mask again and again, with a short mask and with a long one. */
+CASE(ask)
+{
+    pid_t self = getpid();
+    cpu_set_t set, longer[8];
+    threads_exist = 1;
+    join(start(say, "thread"));
+    for (int i = 0; i < 100; i++) {
+        CPU_ZERO(&set);
+        CPU_ZERO_S(sizeof longer, longer);
+        OK(sched_getaffinity(self, sizeof set, &set));
+        OK(sched_getaffinity(self, sizeof longer, longer));
+        IS(in_mask(&set), CPU_COUNT_S(sizeof longer, longer));
+    }
+}
+
 /* Prints how many CPUs a thread sees each time that a line comes. */
 CASE(follow)
 {

@@ -8,6 +8,7 @@
 
 #define STACK 65536
 #define ROOM 1536
+#define ROOM_OF_CALLS 2800
 #define SMALL 2100
 
 static sigjmp_buf back;
@@ -75,13 +76,13 @@ static void compute(void)
     }
 }
 
-/* Calls `body` on a stack with ROOM bytes, between pages that can't be used. */
-static void call_with_little_room(void (*body)(void))
+/* Calls `body` on a stack with so many bytes, between pages that can't be used. */
+static void call_with_room(size_t room, void (*body)(void))
 {
     static ucontext_t own, thread;
     GET(getcontext(&own));
     own.uc_stack.ss_sp = memory + STACK;
-    own.uc_stack.ss_size = ROOM;
+    own.uc_stack.ss_size = room;
     own.uc_link = &thread;
     makecontext(&own, body, 0);
     if (sigsetjmp(back, 1) == 0) {
@@ -95,7 +96,7 @@ static void *trap_with_little_room(void *unused)
     static char alternate[STACK];
     prepare(SIGILL, 0, SA_ONSTACK);
     use_alternate(alternate, STACK);
-    call_with_little_room(trap);
+    call_with_room(ROOM, trap);
     check_segv(alternate, STACK, 1);
     return unused;
 }
@@ -122,7 +123,7 @@ static void *compute_with_little_room(void *unused)
     use_alternate(alternate, STACK);
     computing = pthread_self();
     OK(pthread_create(&sender, NULL, signal_it, NULL));
-    call_with_little_room(compute);
+    call_with_room(ROOM, compute);
     check_segv(alternate, STACK, 1);
     OK(pthread_join(sender, NULL));
     return unused;
@@ -131,6 +132,26 @@ static void *compute_with_little_room(void *unused)
 CASE(a_handler_of_a_thread_that_computes)
 {
     in_a_thread(compute_with_little_room);
+}
+
+static void raise_it(void)
+{
+    raise(SIGUSR1);
+}
+
+static void *raise_with_little_room(void *unused)
+{
+    static char alternate[STACK];
+    prepare(SIGUSR1, 0, SA_ONSTACK);
+    use_alternate(alternate, STACK);
+    call_with_room(ROOM_OF_CALLS, raise_it);
+    check_segv(alternate, STACK, 1);
+    return unused;
+}
+
+CASE(a_handler_that_interrupts_a_call)
+{
+    in_a_thread(raise_with_little_room);
 }
 
 static void *raise_on_alternate(char *stack, size_t size)
@@ -171,7 +192,7 @@ CASE(a_handler_on_an_alternate_stack_that_can_not_be_used)
 static void *overflow_without_a_stack(void *unused)
 {
     prepare(SIGILL, 0, 0);
-    call_with_little_room(trap);
+    call_with_room(ROOM, trap);
     return unused;
 }
 

@@ -283,6 +283,32 @@ CASE(a_signal_that_is_unblocked_goes_to_its_handler)
     join(idle);
 }
 
+static void *send_blocked(void *argument)
+{
+    sigset_t set = set_of(SIGUSR1, 0);
+    OK(pthread_sigmask(SIG_BLOCK, &set, NULL));
+    sleep_ms(20);
+    GET(kill(getpid(), SIGUSR1));
+    return argument;
+}
+
+/* The signal comes while the only thread that takes it blocks it for a call. */
+CASE(a_signal_that_a_call_has_blocked_goes_to_its_handler_after_the_call)
+{
+    signal(SIGUSR1, on_signal);
+    sigset_t set = set_of(SIGUSR1, 0);
+    int fd = GET(signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC));
+    struct timespec limit = {.tv_nsec = 60000000};
+    for (int i = 1; i <= 3; i++) {
+        pthread_t sender = start(send_blocked, NULL);
+        IS(ppoll(NULL, 0, &limit, &set), 0);
+        join(sender);
+        IS(handled, i);
+    }
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+    IS(poll(&wait, 1, 0), 0);
+}
+
 CASE(sigwait_takes_what_a_descriptor_could_read)
 {
     int fd = blocked_descriptor(SIGUSR1, SIGUSR2, SFD_NONBLOCK);

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
-use raddle_tests::{Program, raddle};
+use raddle_tests::{Program, find_tool, or_skip, raddle};
 
 fn program() -> Result<OsString> {
     let program = Program::build("cpus.c")?;
@@ -86,6 +86,25 @@ fn what_a_thread_asks_for_is_what_it_gets() {
         let said = output(&["-n", "1"], "choose").unwrap();
         assert!(said.contains(&format!("chosen: {all}\n")), "{said}");
     }
+}
+
+/// Runtimes ask for the CPUs all the time, by the process's id.
+#[test]
+fn asking_for_cpus_makes_no_further_call() {
+    let tool = or_skip("cpus::asking_for_cpus", find_tool("strace"));
+    let Some(tool) = tool else {
+        return;
+    };
+    let mut command = Command::new(tool);
+    command.args(["-f", "-e", "trace=getpid,sched_getaffinity"]);
+    command.arg(raddle().unwrap());
+    command.args(["run", "-n", "1", "--"]);
+    let output = command.arg(program().unwrap()).arg("ask").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report = String::from_utf8(output.stderr).unwrap();
+    let calls = |name: &str| report.matches(name).count();
+    assert!(calls("sched_getaffinity(0, ") >= 200, "{report}");
+    assert!(calls("getpid()") < 50, "{report}");
 }
 
 #[test]

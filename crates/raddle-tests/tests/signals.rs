@@ -54,9 +54,28 @@ mod no_room {
     raddle_tests::cases! { "no_room.c":
         a_faults_handler,
         a_handler_of_a_thread_that_computes,
+        a_handler_that_interrupts_a_call,
         a_handler_on_an_alternate_stack_that_is_too_small,
         a_handler_on_an_alternate_stack_that_can_not_be_used,
         without_a_stack_for_sigsegv_the_process_ends,
+    }
+}
+
+mod contexts {
+    raddle_tests::cases! { "changed_contexts.c":
+        a_call_that_has_ended_shows_its_result,
+        a_call_that_ends_by_the_signal_shows_the_error,
+        a_call_that_begins_again_shows_its_number,
+        changed_registers_at_the_end_of_a_call,
+        changed_registers_of_a_call_that_ends,
+        changed_registers_of_a_call_that_begins_again,
+        changed_registers_of_waits,
+        a_changed_result,
+        changed_arguments_of_a_call_that_begins_again,
+        another_number_of_a_call_that_begins_again,
+        a_call_that_a_handler_pushes,
+        the_changes_of_two_handlers,
+        coroutines_that_exchange_their_contexts,
     }
 }
 
@@ -153,6 +172,7 @@ mod descriptors {
         what_is_sent_while_the_first_thread_sits_in_the_kernel_is_there,
         others_run_while_a_sender_waits_for_the_first_thread,
         a_signal_that_is_unblocked_goes_to_its_handler,
+        a_signal_that_a_call_has_blocked_goes_to_its_handler_after_the_call,
         sigwait_takes_what_a_descriptor_could_read,
         children_that_end_are_read,
         several_readers_share_a_stream_of_signals,

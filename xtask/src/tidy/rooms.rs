@@ -32,6 +32,7 @@ const SCHED: &[Room] = &[
     ("pace", &[]),
     ("count", &["sync", "wake"]),
     ("kernel_threads", &["sync", "task", "wake"]),
+    ("signals", &["sync", "task"]),
 ];
 
 /// The rooms of the engine; its `lib.rs` says what is in each.

@@ -1,5 +1,9 @@
 //! The registers of code that a signal has interrupted, as the kernel lays them out.
 
+mod calls;
+
+pub use calls::{CALL_BEGINS, CALL_ENDS, Hidden, Interrupted, Shown};
+
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 
 /// `stack_t` of `sigaltstack(2)`.

@@ -12,7 +12,10 @@
 //!   [ rbp                      ]  <- rbp
 //!   [ rdi rsi rdx r10 r8 r9    ]  `CallFrame`, its highest word first
 //!   [ rax                      ]  <- rdi at the handler
+//!   [ rbx r12 r13 r14 r15      ]  for `SigContext::show_call`; never loaded
 //! ```
+//!
+//! A call that passes to the kernel without a handler has no registers below the `CallFrame`.
 //!
 //! `raddle_entry_vector` has a frame of its own around this one, with xmm0 to xmm15 in it. Where a
 //! call by a run-time number goes through `raddle_entry_clone_before`, one return address more lies
@@ -42,13 +45,15 @@
 /// a clone: rsp points to its [`ChildRegisters`], right below the word that the stub pops.
 ///
 /// `$carrier` is a module with the offsets of the carrier's fields `RAW`, `ATTENTION` and `CURRENT`
-/// and the bit `SIGNALLED`; `$call_site` is the offset of a thread's field. `$handlers` is a table
-/// of 512 handlers by number, 0 where the kernel answers.
+/// and the bit `SIGNALLED`; `$call_site` and `$call_frame` are the offsets of a thread's fields.
+/// `$handlers` is a table of 512 handlers by number, 0 where the kernel answers. `$on_attention`
+/// gets the result and the `CallFrame`, `$before_call` the `CallFrame`.
 #[macro_export]
 macro_rules! system_call_entries {
     (
         carrier: $carrier:ident,
         call_site: $call_site:path,
+        call_frame: $call_frame:path,
         handlers: $handlers:path,
         before_call: $before_call:path,
         on_attention: $on_attention:path,
@@ -82,7 +87,10 @@ macro_rules! system_call_entries {
             "mov r11, [r11 + rax * 8]",
             "test r11, r11",
             "jz 3f",
-            "mov rdi, rsp",
+            $crate::push_preserved!(),
+            "mov rsi, gs:[{thread}]",
+            "lea rdi, [rbp - 56]",
+            "mov [rsi + {call_frame}], rdi",
             "and rsp, -16",
             "call r11", // rax = value, rdx = pass
             "test edx, edx",
@@ -111,12 +119,18 @@ macro_rules! system_call_entries {
             ".cfi_restore_state",
             "4:", // signals to look at
             "mov rdi, rax",
+            "lea rsi, [rbp - 56]",
+            "mov rsp, rsi",
+            $crate::push_preserved!(),
             "and rsp, -16",
             "call {on_attention}",
             "jmp 2b",
             "6:", // signals that came before the kernel's turn: it might wait for long
             "cmp dword ptr gs:[{raw}], 0",
             "jne raddle_pass_begin",
+            "lea rdi, [rbp - 56]",
+            "mov rsp, rdi",
+            $crate::push_preserved!(),
             "and rsp, -16",
             "call {before_call}",
             "jmp 3b",
@@ -231,6 +245,7 @@ macro_rules! system_call_entries {
             attention = const $carrier::ATTENTION,
             thread = const $carrier::CURRENT,
             call_site = const $call_site,
+            call_frame = const $call_frame,
             table = sym $handlers,
             signalled = const $carrier::SIGNALLED,
             before_call = sym $before_call,
@@ -262,13 +277,13 @@ pub const RED_ZONE: usize = 128;
 /// A system call of the program: the number and the arguments.
 #[repr(C)]
 pub struct CallFrame {
-    rax: u64,
-    r9: u64,
-    r8: u64,
-    r10: u64,
-    rdx: u64,
-    rsi: u64,
-    rdi: u64,
+    pub(crate) rax: u64,
+    pub(crate) r9: u64,
+    pub(crate) r8: u64,
+    pub(crate) r10: u64,
+    pub(crate) rdx: u64,
+    pub(crate) rsi: u64,
+    pub(crate) rdi: u64,
 }
 
 impl CallFrame {
@@ -296,33 +311,73 @@ impl CallFrame {
         [self.rdi, self.rsi] = args.map(|arg| arg as u64);
     }
 
-    /// Returns where the stub pushed the address after the site. `vector_return` is the return
-    /// address of an entry that has called this one with a frame of its own, `direct_returns` are
-    /// those without.
+    /// Returns where the stub pushed the address after the site; see [`CallFrame::caller`].
+    ///
+    /// # Safety
+    /// As for [`CallFrame::caller`].
+    #[inline(always)]
+    pub unsafe fn pushed_site(&self, returns: &EntryReturns) -> *const usize {
+        // SAFETY: the caller's promise.
+        unsafe { self.caller(returns).site }
+    }
+
+    /// Returns what the entries have pushed above the frame.
     ///
     /// # Safety
     /// The frame must be on a stack, where an entry has pushed it.
     #[inline(always)]
-    pub unsafe fn pushed_site(
-        &self,
-        vector_return: usize,
-        direct_returns: [usize; 2],
-    ) -> *const usize {
+    pub unsafe fn caller(&self, returns: &EntryReturns) -> Caller {
         let mut frame = core::ptr::from_ref(self)
             .wrapping_add(1)
             .cast::<[usize; 3]>();
+        let mut vectors = None;
         // SAFETY: behind the arguments lie rbp, a return address and, if that leads to the stub,
         // the site; if it leads to an entry that called this one, rbp points at the same of that
         // entry.
         unsafe {
-            if (*frame)[1] == vector_return {
+            if (*frame)[1] == returns.vector {
+                vectors = Some(((*frame)[0] - VECTORS) & !15);
                 frame = core::ptr::with_exposed_provenance((*frame)[0]);
             }
-            if (*frame)[1] == direct_returns[0] || (*frame)[1] == direct_returns[1] {
+            let rbp = frame.cast::<u64>();
+            if returns.direct.contains(&(*frame)[1]) {
                 frame = frame.wrapping_byte_add(size_of::<usize>());
             }
+            let site = frame.cast::<usize>().wrapping_add(2);
+            Caller { rbp, site, vectors }
         }
-        frame.cast::<usize>().wrapping_add(2)
+    }
+}
+
+/// Bytes of xmm0 to xmm15.
+const VECTORS: usize = 256;
+
+/// The return addresses of entries that call another one.
+pub struct EntryReturns {
+    /// Of the one that has a frame with the vector registers.
+    pub vector: usize,
+    /// Of those without a frame.
+    pub direct: [usize; 2],
+}
+
+/// What lies above a [`CallFrame`].
+pub struct Caller {
+    /// Where the program's rbp is.
+    pub(crate) rbp: *const u64,
+    /// Where the stub pushed the address after the site.
+    pub(crate) site: *const usize,
+    /// Where an entry has saved xmm0 to xmm15.
+    pub(crate) vectors: Option<usize>,
+}
+
+impl Caller {
+    /// Returns the address in the stub to which the outermost entry returns.
+    ///
+    /// # Safety
+    /// The entries must not have returned.
+    pub(crate) unsafe fn stub_return(&self) -> u64 {
+        // SAFETY: the caller's promise.
+        unsafe { *self.site.wrapping_sub(1) as u64 }
     }
 }
 

@@ -20,17 +20,28 @@
 /// | `raddle_handler_returned` | rsp at the ucontext | calls `returned`; the context's registers |
 /// | `raddle_enter_handler` | as the first; rcx, r8 | rsp = r8; jumps to rcx |
 /// | `raddle_resume` | rdi moved frame | the context's registers |
+/// | `raddle_deliver` | `(process, kernel thread, signal)` | as a function's |
 ///
 /// `(signal, siginfo, ucontext)` are in rdi, rsi, rdx. `rt_sigreturn` loads a context's registers.
 /// rsi is 1 if the thread takes the frame's signal now, as for a fault, and always 1 after
 /// `raddle_arrive`. A moved frame is in r8 and its handler in rcx for `raddle_enter_handler`, which
 /// clears rax. `arrived` never returns.
 ///
+/// `raddle_deliver` makes its own kernel thread handle the signal there, between
+/// `raddle_deliver_asks` and `raddle_delivered`, where it goes on with any registers but rsp. It
+/// sets the carrier's word at the offset `$deliver_here` first. Its stack:
+///
+/// ```text
+///   [ return address          ]
+///   [ rbp rbx r12 r13 r14 r15 ]  <- rsp
+/// ```
+///
 /// Unwinding restores the interrupted registers from the ucontext, as for the kernel's own return
 /// code, at each instruction: a debugger stops at any. The offsets are those of `struct ucontext`.
 #[macro_export]
 macro_rules! signal_entries {
     (
+        deliver_here: $deliver_here:path,
         on_signal: $on_signal:path,
         arrived: $arrived:path,
         returned: $returned:path $(,)?
@@ -39,8 +50,8 @@ macro_rules! signal_entries {
             ".pushsection .text.raddle_signal,\"ax\",@progbits",
             ".hidden raddle_signal_handler, raddle_signal_restorer, raddle_signal_arrived",
             ".hidden raddle_handler_returned, raddle_enter_handler, raddle_resume",
-            ".hidden raddle_arrive",
-            ".globl raddle_arrive",
+            ".hidden raddle_arrive, raddle_deliver, raddle_deliver_asks, raddle_delivered",
+            ".globl raddle_arrive, raddle_deliver, raddle_deliver_asks, raddle_delivered",
             ".globl raddle_signal_handler, raddle_signal_restorer, raddle_signal_arrived",
             ".globl raddle_handler_returned, raddle_enter_handler, raddle_resume",
             ".p2align 4",
@@ -119,12 +130,54 @@ macro_rules! signal_entries {
             "xor eax, eax",
             "jmp rcx",
             ".cfi_endproc",
+            ".p2align 4",
+            "raddle_deliver:",
+            ".cfi_startproc",
+            "push rbp",
+            ".cfi_def_cfa_offset 16",
+            ".cfi_offset rbp, -16",
+            "push rbx",
+            ".cfi_def_cfa_offset 24",
+            ".cfi_offset rbx, -24",
+            "push r12",
+            ".cfi_def_cfa_offset 32",
+            ".cfi_offset r12, -32",
+            "push r13",
+            ".cfi_def_cfa_offset 40",
+            ".cfi_offset r13, -40",
+            "push r14",
+            ".cfi_def_cfa_offset 48",
+            ".cfi_offset r14, -48",
+            "push r15",
+            ".cfi_def_cfa_offset 56",
+            ".cfi_offset r15, -56",
+            "mov eax, {tgkill}",
+            "mov dword ptr gs:[{deliver_here}], 1",
+            "raddle_deliver_asks:",
+            "syscall",
+            "raddle_delivered:",
+            "pop r15",
+            ".cfi_def_cfa_offset 48",
+            "pop r14",
+            ".cfi_def_cfa_offset 40",
+            "pop r13",
+            ".cfi_def_cfa_offset 32",
+            "pop r12",
+            ".cfi_def_cfa_offset 24",
+            "pop rbx",
+            ".cfi_def_cfa_offset 16",
+            "pop rbp",
+            ".cfi_def_cfa_offset 8",
+            "ret",
+            ".cfi_endproc",
             ".purgem raddle_context_rules",
             ".purgem raddle_saved",
             ".popsection",
             on_signal = sym $on_signal,
             arrived = sym $arrived,
             returned = sym $returned,
+            deliver_here = const $deliver_here,
+            tgkill = const 234,
         );
     };
 }

@@ -7,7 +7,15 @@ use raddle_sys::{nr, sys};
 pub(crate) fn cpu_ns(tid: u32) -> u64 {
     const THREAD: u32 = 4;
     const SCHED: u32 = 2;
-    let clock = (!tid << 3 | THREAD | SCHED) as i32;
+    read_clock((!tid << 3 | THREAD | SCHED) as i32)
+}
+
+/// CPU time of the process.
+pub(crate) fn process_cpu_ns() -> u64 {
+    read_clock(nr::CLOCK_PROCESS_CPUTIME_ID as i32)
+}
+
+fn read_clock(clock: i32) -> u64 {
     let mut time = Timespec::default();
     // SAFETY: the kernel fills a live structure.
     unsafe { sys!(nr::__NR_clock_gettime, clock, &raw mut time) };

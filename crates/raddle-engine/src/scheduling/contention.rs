@@ -3,9 +3,11 @@
 //!
 //! The kernel's account of each carrier (`/proc/PID/task/TID/schedstat`: CPU time, and time on a
 //! CPU's queue) is read once a window, while threads wait for a carrier. Where there is no such
-//! account, or it may not be read, there are no extra carriers.
+//! account, or it may not be read, there are no extra carriers. The CPU time of the family is
+//! counted in all windows, because relatives may need it.
 
 use crate::kernel_threads::kthread;
+use crate::os::kernel_calls;
 use crate::state::carrier::{Carrier, CarrierState};
 use crate::state::process::PROCESS;
 use core::sync::atomic::Ordering;
@@ -23,6 +25,9 @@ pub(crate) struct Watch {
     began_ns: u64,
     /// The carriers' accounts at that time, by their places in the engine's list.
     accounts: [Account; MEASURED],
+    /// CPU time at that time: the process's and its family's.
+    process_ns: u64,
+    family_ns: u64,
 }
 
 /// What the kernel says of a carrier.
@@ -45,6 +50,8 @@ impl Watch {
             contention: Contention::new(),
             began_ns: 0,
             accounts: [NONE; MEASURED],
+            process_ns: 0,
+            family_ns: 0,
         }
     }
 
@@ -54,6 +61,7 @@ impl Watch {
         if elapsed_ns < WINDOW_NS {
             return;
         }
+        let family_ns = self.family_used(elapsed_ns);
         let engine = PROCESS.first();
         let most = PROCESS.most_extra();
         let runnable = match most {
@@ -70,6 +78,7 @@ impl Watch {
             wanted: engine.wanted(),
             runnable,
             most,
+            family_ns,
             ..self.measure()
         };
         self.began_ns = now_ns;
@@ -87,6 +96,20 @@ impl Watch {
             self.contention.rest();
             engine.set_extra(0);
         }
+    }
+
+    /// CPU time that the family used in the window, without the part that relatives haven't told
+    /// yet. What the process used while sysmon slept isn't told.
+    fn family_used(&mut self, elapsed_ns: u64) -> u64 {
+        let process_ns = kernel_calls::process_cpu_ns();
+        let used_ns = match elapsed_ns {
+            ..=STALE_NS => process_ns.saturating_sub(self.process_ns),
+            _ => 0,
+        };
+        let family_ns = PROCESS.family.add(used_ns, process_ns);
+        let last_ns = core::mem::replace(&mut self.family_ns, family_ns);
+        self.process_ns = process_ns;
+        family_ns.saturating_sub(last_ns)
     }
 
     /// What running carriers used and how long they waited for a CPU since the last measurement.

@@ -21,6 +21,7 @@ use raddle_arch::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_
 use raddle_inspect::EventKind;
 use raddle_sched::policies::Reason;
 use raddle_sched::policy::Tick;
+use raddle_sched::routes::Receiver;
 use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskRef, Wake};
 use raddle_sys::{nr, sys};
@@ -38,8 +39,7 @@ pub fn park() -> Wake {
     if thread.is_special() {
         return park_special(carrier, thread);
     }
-    // A sender that came before the wait was announced found no wait to end.
-    if thread.signals.deliverable() != 0 && thread.claim(Wake::Signalled) {
+    if thread.is_interrupted() {
         carrier.attention.store(1, Ordering::Relaxed);
         return Wake::Signalled;
     }
@@ -56,7 +56,7 @@ fn park_special(carrier: &Carrier, thread: &Thread) -> Wake {
     if !thread.host.get().is_null() {
         hosts::parks(thread);
     }
-    if thread.signals.deliverable() != 0 && thread.claim(Wake::Signalled) {
+    if thread.is_interrupted() {
         carrier.attention.store(1, Ordering::Relaxed);
         return Wake::Signalled;
     }

@@ -98,6 +98,8 @@ impl Process {
             roster: _, block_events: _, started_ns: _, capacity_thousandths: _,
             // Settings, which the child has as well:
             explicit: _, max_runnable: _, follows_cpus: _, most_extra: _, quantum_ns: _, hooks: _,
+            // The child is of the same family:
+            family: _,
             // A log, which names the parent's threads until they are overwritten:
             blocking: _,
             // `events::in_child`:

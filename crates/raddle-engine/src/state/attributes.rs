@@ -77,6 +77,15 @@ impl Shared {
         }
     }
 
+    /// A copy of the CPUs that the thread has chosen, if it has chosen any.
+    pub fn cpus(&self) -> Option<[u64; CPU_WORDS]> {
+        if self.are_default() {
+            return None; // without a look at each word: runtimes ask often
+        }
+        let cpus = self.attributes.lock().cpus;
+        cpus.iter().any(|&word| word != 0).then_some(cpus)
+    }
+
     /// Changes them; others see all of the change or nothing.
     pub fn change<R>(&self, change: impl FnOnce(&mut Attributes) -> R) -> R {
         let mut attributes = self.attributes.lock();

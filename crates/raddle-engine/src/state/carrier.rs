@@ -58,6 +58,8 @@ pub const CURRENT: usize = 8;
 pub const RAW: usize = 16;
 /// Offset of [`Carrier::attention`].
 pub const ATTENTION: usize = 20;
+/// Offset of [`Carrier::deliver_here`].
+pub const DELIVER_HERE: usize = core::mem::offset_of!(Carrier, deliver_here);
 /// Value of [`Carrier::attention`]: a signal, or a request to give way, must be looked at before
 /// the carrier may wait in the kernel.
 pub const SIGNALLED: u32 = 1;

@@ -11,6 +11,7 @@ use crate::state::carrier::Carrier;
 use crate::state::clock;
 use crate::state::engine::Engine;
 use crate::state::engines::Engines;
+use crate::state::family::Family;
 use crate::state::parts::block_events::BlockEvents;
 use crate::state::parts::blocking::BlockingLog;
 use crate::state::parts::direct::Direct;
@@ -112,6 +113,7 @@ pub struct Process {
     pub direct: Direct,
     pub pages: Pages,
     pub roster: Roster,
+    pub family: Family,
     pub(crate) blocking: BlockingLog,
     pub(crate) recorder: Recorder,
     pub(crate) block_events: BlockEvents,
@@ -187,6 +189,7 @@ impl Process {
             direct: Direct::new(),
             pages: Pages::new(),
             roster: Roster::new(),
+            family: Family::new(),
             blocking: BlockingLog::new(),
             recorder: Recorder::new(),
             block_events: BlockEvents::new(),

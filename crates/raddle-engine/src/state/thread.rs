@@ -6,7 +6,7 @@ use crate::state::accounting::CpuTime;
 use crate::state::attributes;
 use crate::state::compilers;
 pub use crate::state::life::Life;
-use crate::state::signals::ThreadSignals;
+use crate::state::signals::{PendingSignals, ThreadSignals};
 use crate::state::turn::Turn;
 use core::cell::Cell;
 use core::ptr::null_mut;
@@ -15,6 +15,7 @@ use raddle_arch::Context;
 pub use raddle_inspect::WaitKind;
 pub use raddle_interface::Birth;
 use raddle_interface::{HostControl, ReuseControl, SchedulerToken, WorkerControl, WorkerState};
+use raddle_sched::routes::Receiver;
 use raddle_sched::share::Account;
 use raddle_sched::{Task, TaskRef, WaitNode, Wake};
 pub use table::{MAX_THREADS, TID_BASE, ThreadTable};
@@ -156,6 +157,9 @@ impl Thread {
 /// Offset of [`ThreadSignals::call_site`] in a thread.
 pub const CALL_SITE: usize =
     core::mem::offset_of!(Thread, signals) + core::mem::offset_of!(ThreadSignals, call_site);
+/// Offset of [`ThreadSignals::call_frame`] in a thread.
+pub const CALL_FRAME: usize =
+    core::mem::offset_of!(Thread, signals) + core::mem::offset_of!(ThreadSignals, call_frame);
 
 const _: () = {
     const LINE: usize = 64;
@@ -313,14 +317,13 @@ impl Thread {
         } = self;
         #[rustfmt::skip]
         let ThreadSignals {
-            queue,
-            pending: _, shared: _, // dropped by the user-mode kernel
-            mask: _, suspended_mask: _, awaited: _, handled: _, interrupting: _, call_site: _,
-            alternate: _,
+            state: _, // `break_locks`; what is pending is dropped by the user-mode kernel
+            suspended_mask: _, handled: _, interrupting: _, call_site: _, call_frame: _,
+            progress: _, alternate: _,
         } = signals;
         // SAFETY: the caller's promise.
         unsafe {
-            queue.break_locks();
+            signals.break_locks();
             attributes.break_lock();
         }
         bound.store(null_mut(), Ordering::Relaxed);
@@ -354,11 +357,6 @@ impl Thread {
             2 => Life::Exiting,
             _ => Life::Free,
         }
-    }
-
-    /// Marks the thread as exiting: signals don't find it any more.
-    pub fn set_exiting(&self) {
-        self.life.store(Life::Exiting as u32, Ordering::SeqCst);
     }
 
     /// Returns true if the program has closed the number that the thread waited for.
@@ -395,5 +393,29 @@ impl Thread {
     /// The name, zero-padded.
     pub fn name(&self) -> [u8; 16] {
         core::array::from_fn(|i| self.name[i].load(Ordering::Relaxed))
+    }
+}
+
+impl Receiver for Thread {
+    #[inline(always)]
+    fn signals(&self) -> &PendingSignals {
+        &self.signals
+    }
+
+    fn task(&self) -> &Task {
+        &self.task
+    }
+
+    fn is_live(&self) -> bool {
+        self.life() == Life::Live
+    }
+
+    fn set_exiting(&self) {
+        self.life.store(Life::Exiting as u32, Ordering::SeqCst);
+    }
+
+    #[inline(always)]
+    fn claim(&self, why: Wake) -> bool {
+        Thread::claim(self, why)
     }
 }

@@ -105,9 +105,8 @@ fn wait_with(frame: &Frame, args: [usize; 6], restart: Restart) -> Outcome {
         if result != EINTR {
             return Outcome::of(result);
         }
-        let delivered = signal::deliver();
         let restarts = restart == Restart::AsAsked && !has_limit(frame.number(), args);
-        if delivered.ends_call(restarts) {
+        if signal::deliver(restarts) {
             return Outcome::of(EINTR);
         }
     }

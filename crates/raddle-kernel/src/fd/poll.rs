@@ -14,7 +14,8 @@ use crate::fd::waiting::{EINTR, count_call};
 use crate::frame::{Frame, Outcome};
 use crate::mode::is_multiplexed;
 use crate::mode::is_virtual;
-use crate::signal::{self, Delivered};
+use crate::signal;
+use crate::signal::routing::Process;
 use crate::user::{User, is_reachable, kernel_accepts};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
@@ -23,6 +24,7 @@ use raddle_engine::pump::{FdWait, IN};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, PROCESS};
 use raddle_sched::Wake;
+use raddle_sched::routes::Routes;
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{PollFd, Timespec};
 use raddle_sys::{err, errno, mem, nr, sys};
@@ -151,22 +153,19 @@ impl TemporaryMask {
         }
         let mask = at.read()? & !signal::UNBLOCKABLE;
         let thread = Carrier::current().thread();
-        let signals = &thread.signals;
-        let old = signals.mask.swap(mask, Ordering::SeqCst);
-        signal::held::release(!mask);
-        signal::routing::pass_on(thread, mask);
-        signals.suspended_mask.set(Some(old));
+        let old = Process.set_mask(thread, mask);
+        thread.signals.suspended_mask.set(Some(old));
         Ok(Self { old: Some(old) })
     }
 
     /// Returns true if a handler ran for a signal that this mask lets through, and the old one
     /// didn't.
     pub(crate) fn lets_through(&self) -> bool {
-        self.old.is_some() && self.deliver().ends_call(false)
+        self.old.is_some() && self.deliver()
     }
 
-    /// Delivers what the temporary mask lets through.
-    pub(crate) fn deliver(&self) -> Delivered {
+    /// Delivers what the temporary mask lets through. Returns true if a handler ran.
+    pub(crate) fn deliver(&self) -> bool {
         if let Some(old) = self.old {
             Carrier::current()
                 .thread()
@@ -174,7 +173,7 @@ impl TemporaryMask {
                 .suspended_mask
                 .set(Some(old));
         }
-        signal::deliver()
+        signal::deliver(false)
     }
 }
 
@@ -184,8 +183,7 @@ impl Drop for TemporaryMask {
             let thread = Carrier::current().thread();
             let signals = &thread.signals;
             if signals.suspended_mask.take().is_some() {
-                signals.mask.store(old, Ordering::SeqCst);
-                signal::routing::pass_on(thread, old);
+                Process.set_mask(thread, old);
             }
             if signals.deliverable() != 0 {
                 Carrier::current().attention.store(1, Ordering::Relaxed);
@@ -267,7 +265,7 @@ fn wait_loop(
             if deadline_ns == NEVER { 0 } else { deadline_ns },
         );
         match PROCESS.pump.wait_any(waits.all(), deadline_ns) {
-            Ok(Wake::Signalled) if mask.deliver().ends_call(false) => {
+            Ok(Wake::Signalled) if mask.deliver() => {
                 return Outcome::of(EINTR);
             }
             Ok(Wake::TimedOut) => return Outcome::of(until_answered(ask)),
@@ -399,7 +397,7 @@ fn sleep_as_poll(deadline_ns: u64, mask: &TemporaryMask) -> Outcome {
         return Outcome::of(EINTR);
     }
     while sleep_until(deadline_ns) {
-        if mask.deliver().ends_call(false) {
+        if mask.deliver() {
             return Outcome::of(EINTR);
         }
     }

@@ -77,7 +77,7 @@ pub extern "C" fn io_uring_enter(frame: &Frame) -> Outcome {
             .wait_one(ring as u32, IN, sequence, *deadline_ns)
         {
             Ok(Wake::TimedOut) => return ended(err(errno::ETIME)),
-            Ok(Wake::Signalled) if mask.deliver().ends_call(false) => {
+            Ok(Wake::Signalled) if mask.deliver() => {
                 return ended(err(errno::EINTR));
             }
             Ok(_) => {}

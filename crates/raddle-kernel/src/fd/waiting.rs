@@ -295,7 +295,7 @@ impl Wait {
             }
             Ok(Wake::Signalled) => {
                 entry.progress();
-                if signal::deliver().ends_call(!is_limited && !self.has_part) {
+                if signal::deliver(!is_limited && !self.has_part) {
                     Next::Done(EINTR)
                 } else {
                     Next::Again

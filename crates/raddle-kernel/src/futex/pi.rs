@@ -31,6 +31,7 @@ use crate::words::{ANY, is_word, shared};
 use crate::{signal, user};
 use core::cell::Cell;
 use core::sync::atomic::{Ordering, fence};
+use raddle_engine::signals::Progress;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, PROCESS, Thread, switch, timed};
 use raddle_sched::timers::NEVER;
@@ -112,9 +113,10 @@ fn lock(address: usize, deadline_ns: u64, restarts: bool) -> isize {
             (Attempt::Acquired, _) | (Attempt::Wait(_), Wake::Woken) => return 0,
             (Attempt::Failed(errno), _) => return errno,
             (_, Wake::TimedOut) => return err(errno::ETIMEDOUT),
-            _ if signal::deliver().ends_call(false) && !restarts => {
-                return err(errno::EINTR);
+            _ if restarts => {
+                signal::deliver_at(Progress::Begins);
             }
+            _ if signal::deliver(false) => return err(errno::EINTR),
             _ => {}
         }
     }
@@ -162,7 +164,7 @@ fn lock_shared(address: usize, tid: u32, mut extra: u32, deadline_ns: u64) -> is
         let result = shared::wait(address, word, ANY, deadline_ns);
         extra = FUTEX_WAITERS;
         if result == err(errno::EINTR) {
-            signal::deliver();
+            signal::deliver_at(Progress::Begins);
         } else if result == err(errno::ETIMEDOUT) || result == err(errno::EFAULT) {
             return result;
         }
@@ -236,7 +238,7 @@ fn wait_requeue_shared(frame: &Frame, deadline_ns: u64) -> isize {
         0 => lock_shared(frame.arg(4), tid, FUTEX_WAITERS, deadline_ns),
         result if result == err(errno::EINTR) => {
             // The wait may have been requeued, and can't be begun anew.
-            signal::deliver();
+            signal::deliver_at(Progress::Ended(err(errno::EAGAIN)));
             err(errno::EAGAIN)
         }
         errno => errno,
@@ -284,11 +286,13 @@ fn wait_requeue(frame: &Frame, deadline_ns: u64) -> isize {
             // Requeued to a word without owner, which is still to be taken.
             Wake::Woken => return after_requeue(lock(target, deadline_ns, false)),
             Wake::TimedOut => return err(errno::ETIMEDOUT),
-            _ if signal::deliver().ends_call(false) && was_requeued => {
+            _ if !was_requeued => {
+                signal::deliver_at(Progress::Begins);
+            }
+            _ if signal::deliver_at(Progress::Ended(err(errno::EAGAIN))).ends_call(false) => {
                 return err(errno::EAGAIN);
             }
-            _ if was_requeued => return after_requeue(lock(target, deadline_ns, false)),
-            _ => {}
+            _ => return after_requeue(lock(target, deadline_ns, false)),
         }
     }
 }

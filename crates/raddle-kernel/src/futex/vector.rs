@@ -77,7 +77,7 @@ fn wait_call<const N: usize>(
         } else {
             wait_in_kernel(frame, entries, private as u32)
         };
-        if result != err(errno::EINTR) || signal::deliver().ends_call(true) {
+        if result != err(errno::EINTR) || signal::deliver(true) {
             return Outcome::of(result);
         }
     }

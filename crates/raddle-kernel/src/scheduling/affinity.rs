@@ -8,7 +8,7 @@ use crate::frame::{Frame, Outcome};
 use crate::scheduling::{calls, permission};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use raddle_engine::attributes::{Attributes, CPU_WORDS};
-use raddle_engine::{Carrier, shown};
+use raddle_engine::{Carrier, Thread, shown};
 use raddle_sys::{err, errno, is_err, nr, sys};
 
 type Cpus = [u64; CPU_WORDS];
@@ -72,7 +72,10 @@ type Whole = [u64; MOST_WORDS];
 
 /// Asks the kernel for the calling kernel thread's mask with room for `room` bytes. Returns how
 /// many bytes the kernel fills, or its error if the mask has more.
-fn fill(mask: &mut Whole, room: u32) -> isize {
+///
+/// # Safety
+/// `mask` has `room` bytes, or as many as any kernel's mask.
+unsafe fn fill(mask: &mut [u64], room: u32) -> isize {
     // SAFETY: the kernel fills no more than its masks have, or what there is room for.
     unsafe { sys!(nr::__NR_sched_getaffinity, 0usize, room, mask.as_mut_ptr()) }
 }
@@ -85,8 +88,23 @@ pub extern "C" fn sched_getaffinity(frame: &Frame) -> Outcome {
     {
         return outcome;
     }
-    let mut mask: Whole = [0; MOST_WORDS];
-    let bytes = fill(&mut mask, frame.word(1));
+    // libc's type has 1024 bits. Some runtimes ask several times for each thing that they do.
+    if frame.word(1) as usize <= size_of::<Cpus>() {
+        answer(frame, target, &mut [0; CPU_WORDS])
+    } else {
+        answer_whole(frame, target)
+    }
+}
+
+#[cold]
+fn answer_whole(frame: &Frame, target: Result<&Thread, Outcome>) -> Outcome {
+    answer(frame, target, &mut [0; MOST_WORDS])
+}
+
+/// Answers by `mask`, which has room for what the program has room for, or for any kernel's mask.
+fn answer(frame: &Frame, target: Result<&Thread, Outcome>, mask: &mut [u64]) -> Outcome {
+    // SAFETY: as above.
+    let bytes = unsafe { fill(mask, frame.word(1)) };
     if is_err(bytes) {
         return Outcome::of(bytes); // the kernel checks this before the thread
     }
@@ -95,11 +113,9 @@ pub extern "C" fn sched_getaffinity(frame: &Frame) -> Outcome {
         Err(outcome) => return outcome,
     };
     let words = bytes as usize / size_of::<u64>();
-    let cpus = thread.attributes.get().cpus;
-    if cpus != [0; CPU_WORDS] {
-        mask[..CPU_WORDS].copy_from_slice(&cpus);
-    } else {
-        shown::keep_shown(&mut mask[..words]);
+    match thread.attributes.cpus() {
+        Some(cpus) => mask[..CPU_WORDS].copy_from_slice(&cpus),
+        None => shown::keep_shown(&mut mask[..words]),
     }
     match frame.user(2).write_all(&mask[..words]) {
         Ok(()) => Outcome::of(bytes),
@@ -116,7 +132,8 @@ pub extern "C" fn sched_setaffinity(frame: &Frame) -> Outcome {
         return outcome;
     }
     let mut mask: Whole = [0; MOST_WORDS];
-    let known = fill(&mut mask, size_of::<Whole>() as u32).max(0) as usize;
+    // SAFETY: as many bytes as any kernel's mask.
+    let known = unsafe { fill(&mut mask, size_of::<Whole>() as u32) }.max(0) as usize;
     mask = [0; MOST_WORDS]; // a short one is filled up
     let bytes = (frame.word(1) as usize).min(known);
     if let Err(errno) = frame.user::<Whole>(2).read_into(&mut mask, bytes) {

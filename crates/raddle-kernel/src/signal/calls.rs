@@ -1,19 +1,21 @@
 //! The system calls about signals.
 
-use super::{LIBC_INTERNAL, MASK_BYTES, SI_TKILL, SIGNALS, UNBLOCKABLE, bit, deliver};
+use super::{LIBC_INTERNAL, MASK_BYTES, SI_TKILL, SIGNALS, UNBLOCKABLE, bit, deliver, deliver_at};
 use crate::clocks::deadlines::relative_deadline;
 use crate::frame::{Frame, Outcome};
 use crate::kernel_threads;
 use crate::mode::is_virtual;
 use crate::signal::delivery::deliverable;
-use crate::signal::routing::{self, process_pending};
+use crate::signal::routing::{self, Process, process_pending};
 use crate::signal::stops::{self, JOB_CONTROL};
 use crate::signal::{actions, fatal, groups, held, info};
 use crate::user::{Plain, User};
 use core::sync::atomic::Ordering;
+use raddle_engine::signals::Progress;
 use raddle_engine::thread::{TID_BASE, WaitKind};
 use raddle_engine::{Carrier, PROCESS, Thread, preemption, switch};
 use raddle_sched::Wake;
+use raddle_sched::routes::Routes;
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::{SigAction, SigInfo};
 use raddle_sys::{err, errno, nr, sys};
@@ -117,7 +119,7 @@ pub extern "C" fn rt_sigprocmask(frame: &Frame) -> Outcome {
 pub fn deliver_first() {
     let carrier = Carrier::current();
     if carrier.attention.load(Ordering::Relaxed) != 0 || deliverable(carrier.thread()) != 0 {
-        deliver();
+        deliver_at(Progress::Begins);
         // Other requests for attention are handled at the end of the call.
         Carrier::current().attention.store(1, Ordering::Relaxed);
     }
@@ -125,9 +127,7 @@ pub fn deliver_first() {
 
 /// Gives a thread, the running one, its mask.
 pub(crate) fn set_mask(thread: &Thread, mask: u64) {
-    thread.signals.mask.store(mask, Ordering::SeqCst);
-    held::release(!mask);
-    routing::pass_on(thread, mask);
+    Process.set_mask(thread, mask);
     let pending = thread.signals.pending.load(Ordering::SeqCst) | process_pending();
     if pending & !mask != 0 {
         Carrier::current().attention.store(1, Ordering::Relaxed);
@@ -342,18 +342,15 @@ pub extern "C" fn pause(_: &Frame) -> Outcome {
 fn suspend(mask: u64) -> isize {
     let thread = Carrier::current().thread();
     let signals = &thread.signals;
-    let old = signals.mask.swap(mask, Ordering::SeqCst);
-    actions::watch(mask & !LIBC_INTERNAL & !old);
-    held::release(!mask);
-    routing::pass_on(thread, mask);
+    actions::watch(mask & !LIBC_INTERNAL & !super::own_mask());
+    let old = Process.set_mask(thread, mask);
     loop {
         signals.suspended_mask.set(Some(old));
-        if deliver().ends_call(false) {
+        if deliver(false) {
             return err(errno::EINTR);
         }
         thread.waits_for(WaitKind::SIGNAL, 0, 0);
-        thread.task.prepare_fenced();
-        if process_pending() & !mask == 0 || !thread.task.claim(Wake::Retry) {
+        if Process.prepare(thread, !mask) {
             switch::park();
         }
     }
@@ -371,13 +368,10 @@ pub extern "C" fn rt_sigtimedwait(frame: &Frame) -> Outcome {
         Err(errno) => return Outcome::of(errno),
     };
     let thread = Carrier::current().thread();
-    let signals = &thread.signals;
     actions::watch(set);
-    signals.awaited.store(set, Ordering::SeqCst);
-    held::release(set);
+    Process.await_set(thread, set);
     let result = wait_for(set, deadline_ns, frame.user(1));
-    signals.awaited.store(0, Ordering::SeqCst);
-    routing::pass_on(thread, set & signals.mask.load(Ordering::Relaxed));
+    Process.await_none(thread, set);
     Outcome::of(result)
 }
 
@@ -397,17 +391,19 @@ fn wait_for(set: u64, deadline_ns: u64, info_to: User<SigInfo>) -> isize {
             0,
             if deadline_ns == NEVER { 0 } else { deadline_ns },
         );
-        thread.task.prepare_fenced();
-        let due = (thread.signals.pending.load(Ordering::SeqCst) | process_pending()) & set;
-        if due != 0 && thread.task.claim(Wake::Retry) {
+        if !Process.prepare(thread, set) {
             continue;
         }
         let outcome = switch::park_until(deadline_ns);
         if outcome == Wake::TimedOut {
             return err(errno::EAGAIN);
         }
-        if thread.signals.deliverable() & !set != 0 && deliver().ends_call(false) {
-            return err(errno::EINTR);
+        if thread.signals.deliverable() & !set != 0 {
+            Process.await_none(thread, set); // a handler may never return
+            if deliver(false) {
+                return err(errno::EINTR);
+            }
+            Process.await_set(thread, set);
         }
     }
 }

@@ -185,7 +185,7 @@ fn wait_for_signal(frame: &Frame) -> Option<isize> {
                 result => return Some(result),
             }
             // Handlers run here, and may never return.
-            if signal::deliver().ends_call(true) {
+            if signal::deliver(true) {
                 return Some(result);
             }
         } else if result != 0 {
@@ -258,7 +258,7 @@ fn wait_by_helper(frame: &Frame) -> isize {
             TAKEN if frame.number() == nr::__NR_waitid => return 0,
             result => return result,
         }
-        if signal::deliver().ends_call(true) {
+        if signal::deliver(true) {
             return result;
         }
     }

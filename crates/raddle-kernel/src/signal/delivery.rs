@@ -1,20 +1,23 @@
 //! Delivery: a green thread runs its handlers, on its own stack.
 
-use super::{UNBLOCKABLE, bit, poke_here};
+use super::{UNBLOCKABLE, bit, poke_self};
 use crate::callers;
 use crate::frame::{interrupted_pass, is_pass_end};
 use crate::signal::actions::{
     self, DEFAULT, IGNORE, SA_NODEFER, SA_ONSTACK, SA_RESETHAND, SA_RESTART,
 };
 use crate::signal::entry::{
-    Moved, has_room, is_below, move_frame, raddle_arrive, raddle_enter_handler,
+    Moved, has_room, is_below, move_frame, raddle_arrive, raddle_deliver, raddle_enter_handler,
     raddle_handler_returned, raddle_resume,
 };
 use crate::signal::routing::{self, process_pending};
-use crate::signal::{alternate, fatal, held, preemption, stops};
+use crate::signal::{alternate, contexts, fatal, held, preemption, stops};
 use core::sync::atomic::Ordering;
+use raddle_arch::{CallFrame, Hidden};
 use raddle_engine::chaos::{self, Point};
-use raddle_engine::{Carrier, Thread, events};
+use raddle_engine::helpers::POKE;
+use raddle_engine::signals::Progress;
+use raddle_engine::{Carrier, PROCESS, Thread, events};
 use raddle_sys::abi::{SigAction, SigContext, SigInfo, StackT};
 use raddle_sys::{err, errno};
 
@@ -52,9 +55,27 @@ impl Delivered {
     }
 }
 
+/// Delivers the pending signals that the running thread doesn't block, in a call that waits and
+/// restarts behind handlers with SA_RESTART if `restarts`. Returns true if the call ends with
+/// EINTR.
+pub fn deliver(restarts: bool) -> bool {
+    deliver_at(Progress::Waits { restarts }).ends_call(restarts)
+}
+
+/// As [`deliver_at`], in a function of the runtime's that the program has called: handlers find the
+/// registers of the runtime, as natively those of libc.
+pub fn deliver_outside() -> Delivered {
+    Carrier::current()
+        .thread()
+        .signals
+        .call_frame
+        .set(core::ptr::null());
+    deliver_at(Progress::Begins)
+}
+
 /// Delivers the pending signals that the running thread doesn't block: their handlers run before
 /// this returns. The result tells whether the system call in progress restarts.
-pub fn deliver() -> Delivered {
+pub fn deliver_at(progress: Progress) -> Delivered {
     let carrier = Carrier::current();
     carrier.attention.store(0, Ordering::Relaxed);
     routing::route();
@@ -67,15 +88,28 @@ pub fn deliver() -> Delivered {
     // already, and is kept.
     let outer_interrupting = signals.interrupting.replace(false);
     let outer_handled = signals.handled.replace(false);
-    carrier.deliver_here.set(1);
-    poke_here(carrier);
+    let outer_progress = signals.progress.replace(progress);
+    let call_frame = signals.call_frame.get();
+    deliver_here(carrier);
     // The handlers have run; this may be another carrier.
+    signals.call_frame.set(call_frame);
+    signals.progress.set(outer_progress);
     let interrupting = signals.interrupting.replace(outer_interrupting);
     match (signals.handled.replace(outer_handled), interrupting) {
         (false, _) => Delivered::Nothing,
         (true, false) => Delivered::Restarting,
         (true, true) => Delivered::Interrupting,
     }
+}
+
+/// Makes this kernel thread look at the pending signals of the thread it runs, here: handlers run
+/// before this returns, or leave by a jump. So the gate, which counts senders, is not passed; the
+/// caller is no thread that has closed the gate.
+fn deliver_here(carrier: &Carrier) {
+    let own = carrier.kernel_tid.load(Ordering::Relaxed);
+    let pid = PROCESS.pid.load(Ordering::Relaxed);
+    // SAFETY: signals this very kernel thread, which handles the signal.
+    unsafe { raddle_deliver(pid, own, POKE) };
 }
 
 /// Returns the signals that `thread` would take now.
@@ -86,10 +120,11 @@ pub fn deliverable(thread: &Thread) -> u64 {
 
 /// Delivers signals that were recorded or became pending during a call, at its end. Returns
 /// `result`. A thread that gives way here looks for signals once more afterwards, on which a sender
-/// relies that has found the thread runnable.
-pub extern "C" fn on_attention(result: isize) -> isize {
+/// relies that has found the thread runnable. `call` is the call's frame, if an entry has saved the
+/// program's registers below it.
+pub extern "C" fn on_attention(result: isize, call: *const CallFrame) -> isize {
     loop {
-        deliver();
+        deliver_in(call, Progress::Ended(result));
         preemption::at_end_of_call();
         if chaos::is_on() {
             chaos::at_safe_point(Point::Call);
@@ -107,10 +142,17 @@ fn is_settled() -> bool {
     carrier.arrivals.is_empty() && deliverable(carrier.thread()) == 0
 }
 
+/// Delivers signals in the call with this frame.
+fn deliver_in(call: *const CallFrame, progress: Progress) {
+    let signals = &Carrier::current().thread().signals;
+    signals.call_frame.set(call);
+    deliver_at(progress);
+}
+
 /// Delivers the signals that have come until now, before a call that passes to the kernel.
-pub extern "C" fn before_call() {
+pub extern "C" fn before_call(call: *const CallFrame) {
     loop {
-        deliver();
+        deliver_in(call, Progress::Begins);
         preemption::at_end_of_call();
         if is_settled() {
             break;
@@ -215,7 +257,7 @@ unsafe fn handle(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Si
     // SAFETY: the caller's frame. The save area and the stack below the interrupted code's are
     // free, but for the frame.
     unsafe {
-        let context = &(*frame).context;
+        let (context, hidden) = (&(*frame).context, &(*frame).hidden);
         let stack = stack_for(thread, action.flags, &context.context);
         if is_below(frame, stack) {
             enter(frame, thread, info, action)
@@ -224,10 +266,15 @@ unsafe fn handle(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Si
             if !has_room(thread, context, stack) {
                 lack_room(frame, thread, info.signo as u32)
             }
-            enter(move_frame(context, info, stack), thread, info, action)
+            enter(
+                move_frame(context, info, stack, hidden),
+                thread,
+                info,
+                action,
+            )
         }
         match preemption::area(thread) {
-            Some(area) => raddle_arrive(move_frame(context, info, area)),
+            Some(area) => raddle_arrive(move_frame(context, info, area, hidden)),
             None => enter(frame, thread, info, action), // no memory: on the stack that it has
         }
     }
@@ -301,6 +348,7 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
         (*frame).call_site = call_site;
         (*frame).context.sigmask = after;
         (*frame).context.stack = alternate::enter(signals);
+        contexts::show(frame, thread);
         if deliverable(thread) != 0 {
             be_interrupted(frame, action.handler);
         }
@@ -327,6 +375,7 @@ unsafe fn be_interrupted(frame: *mut Moved, handler: usize) -> ! {
             context: (*frame).context,
             info: (*frame).info,
             call_site: 0,
+            hidden: Hidden::UNKNOWN,
         };
         let registers = &mut entry.context.context;
         registers.set_function_args([
@@ -337,7 +386,7 @@ unsafe fn be_interrupted(frame: *mut Moved, handler: usize) -> ! {
         registers.set_stack_pointer(frame.addr());
         registers.enter_handler(handler);
         super::block_all();
-        poke_here(carrier);
+        poke_self(carrier);
         resume(&raw mut entry)
     }
 }
@@ -365,7 +414,10 @@ pub unsafe extern "C" fn returned(frame: *mut Moved) {
     held::release(!mask);
     routing::pass_on(thread, mask);
     // SAFETY: as above.
-    unsafe { next(frame, thread) }
+    unsafe {
+        contexts::hide(frame, thread);
+        next(frame, thread)
+    }
 }
 
 /// Gives the frame back to the kernel, with this carrier's own mask and signal stack.

@@ -21,8 +21,8 @@ use crate::user::User;
 use crate::words::robust;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
-use raddle_arch::{resume_after_fault, resume_interrupted_call};
-use raddle_engine::carrier::PREEMPT;
+use raddle_arch::{Hidden, resume_after_fault, resume_interrupted_call};
+use raddle_engine::carrier::{DELIVER_HERE, PREEMPT};
 use raddle_engine::helpers::POKE;
 use raddle_engine::inspect::{CodePlaces, crash};
 use raddle_engine::{Carrier, PROCESS, Thread, page_rings, plugins, quantum_timer};
@@ -55,6 +55,10 @@ unsafe extern "C" {
     ) -> !;
     /// Resumes the context of a moved frame: `rt_sigreturn`.
     pub fn raddle_resume(frame: *mut Moved) -> !;
+    /// Makes the calling kernel thread handle `signal` between the two places below.
+    pub fn raddle_deliver(process: u32, kernel_thread: u32, signal: usize);
+    pub static raddle_deliver_asks: u8;
+    pub static raddle_delivered: u8;
     static __ehdr_start: u8;
     static etext: u8;
 }
@@ -67,6 +71,8 @@ pub struct Moved {
     pub info: SigInfo,
     /// `ThreadSignals::call_site` while the handler runs.
     pub call_site: usize,
+    /// The call that the frame's handlers see: [`contexts`](super::contexts).
+    pub hidden: Hidden,
 }
 
 /// Returns true for a signal that the interrupted instruction has raised. The codes of sent signals
@@ -219,35 +225,26 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         carrier.attention.store(0, Ordering::Relaxed);
         return;
     }
-    let stack = stack_for(thread, signal, context, in_user, fault);
+    let stack = stack_for(thread, signal, context, fault);
     // SAFETY: the stack's memory is free.
-    let moved = unsafe { move_frame(context, info, stack) };
+    let moved = unsafe { move_frame(context, info, stack, &Hidden::UNKNOWN) };
     go_on(carrier, context, moved, fault);
 }
 
-/// Returns where a frame goes: to the save area, if the runtime's own code isn't there. A frame of
-/// the runtime's code, which waits for handlers, goes below that code if they run there. Without
-/// memory for a save area, the frame goes to the handler's stack.
-fn stack_for(
-    thread: &Thread,
-    signal: u32,
-    context: &UContext,
-    in_user: bool,
-    fault: bool,
-) -> usize {
+/// Returns where a frame goes: to the save area, if the runtime's own code isn't there. Without
+/// memory for a save area, the frame goes to the handler's stack, as does a frame of code there.
+fn stack_for(thread: &Thread, signal: u32, context: &UContext, fault: bool) -> usize {
     let registers = &context.context;
-    let of_handler = || {
+    let is_free = !preemption::is_in_area(thread, registers.stack_pointer());
+    let area = is_free.then(|| preemption::area(thread)).flatten();
+    area.unwrap_or_else(|| {
         let flags = if fault {
             actions::get(signal).flags
         } else {
             delivery::flags_due(thread)
         };
         delivery::stack_for(thread, flags, registers)
-    };
-    let is_free = !preemption::is_in_area(thread, registers.stack_pointer());
-    let goes_below = || of_handler() == delivery::stack_for(thread, 0, registers);
-    let area = (is_free && (in_user || !goes_below())).then(|| preemption::area(thread));
-    area.flatten().unwrap_or_else(of_handler)
+    })
 }
 
 /// Takes a sample if sysmon wants one. Returns true if sysmon wants nothing else.
@@ -300,7 +297,7 @@ fn preempt(carrier: &Carrier, info: &SigInfo, context: &mut UContext, in_user: b
         && let Some(area) = preemption::area(thread)
     {
         // SAFETY: the save area is free while its thread runs.
-        let moved = unsafe { move_frame(context, info, area) };
+        let moved = unsafe { move_frame(context, info, area, &Hidden::UNKNOWN) };
         go_on(carrier, context, moved, false);
     }
 }
@@ -372,7 +369,12 @@ pub unsafe fn is_below(frame: *const Moved, stack: usize) -> bool {
 ///
 /// # Safety
 /// The memory below `stack` must be free, and hold a frame and its floating-point state.
-pub unsafe fn move_frame(context: &UContext, info: &SigInfo, stack: usize) -> *mut Moved {
+pub unsafe fn move_frame(
+    context: &UContext,
+    info: &SigInfo,
+    stack: usize,
+    hidden: &Hidden,
+) -> *mut Moved {
     let state = context.context.float_state();
     // SAFETY: the kernel's frame.
     let size = unsafe { context.context.float_state_bytes() };
@@ -389,6 +391,7 @@ pub unsafe fn move_frame(context: &UContext, info: &SigInfo, stack: usize) -> *m
             context: *context,
             info: *info,
             call_site: 0,
+            hidden: *hidden,
         });
         (*moved)
             .context
@@ -399,6 +402,7 @@ pub unsafe fn move_frame(context: &UContext, info: &SigInfo, stack: usize) -> *m
 }
 
 raddle_arch::signal_entries! {
+    deliver_here: DELIVER_HERE,
     on_signal: on_signal,
     arrived: delivery::arrived,
     returned: delivery::returned,

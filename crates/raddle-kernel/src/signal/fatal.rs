@@ -16,7 +16,7 @@
 //! ([`end`]). If the process lives on, a debugger has taken the signal, or another thread has set
 //! an action meanwhile, which then counts as set before the signal.
 
-use super::{SI_TKILL, bit, deliver, hide_mask};
+use super::{SI_TKILL, bit, deliver_outside, hide_mask};
 use crate::clocks::deadlines::sleep_until;
 use crate::signal::actions::{self, DEFAULT};
 use crate::signal::calls::{from_ourselves, set_mask};
@@ -127,7 +127,7 @@ pub fn abort() -> ! {
             own().signals.mask.load(Ordering::Relaxed) & !bit(ABRT),
         );
         routing::to_thread(own(), &from_ourselves(ABRT, SI_TKILL));
-        deliver();
+        deliver_outside();
         let mut action = actions::get(ABRT);
         action.handler = DEFAULT;
         actions::set(ABRT, &action);

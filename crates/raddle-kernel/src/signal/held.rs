@@ -12,8 +12,7 @@
 //!    its mask it takes the signal from [`HELD`]; the carriers unblock the signal, and the kernel
 //!    delivers it.
 //!
-//! No signal is lost between the two. The router first adds the signal to [`HELD`], then looks once
-//! more for a thread that accepts it. The thread first opens its mask, then looks at [`HELD`].
+//! No signal is lost between the two: see [`raddle_sched::held`].
 //!
 //! A thread-directed signal of this kind becomes the process's: any thread may read it. A signal on
 //! its way between carriers (1) is pending nowhere; a thread that unblocks it in that instant runs
@@ -27,9 +26,10 @@ use super::{MASK_BYTES, SI_TKILL, UNBLOCKABLE, bit, poke, set_kernel_mask};
 use crate::frame::{Frame, Outcome};
 use crate::mode::is_virtual;
 use crate::signal::actions::FAULTS;
-use crate::signal::{children, routing};
+use crate::signal::children;
+use crate::signal::routing::{self, Process};
 use crate::words;
-use core::sync::atomic::{AtomicU64, Ordering};
+use core::sync::atomic::Ordering;
 use raddle_engine::carrier::PREEMPT;
 use raddle_engine::clock;
 use raddle_engine::helpers::POKE;
@@ -37,16 +37,16 @@ use raddle_engine::signals::SignalList;
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, PROCESS};
 use raddle_sched::LeftSignals;
+use raddle_sched::held::HeldSignals;
+use raddle_sched::routes::Routes;
 use raddle_sys::abi::SigInfo;
 use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
 /// Signals of the runtime's own, which carriers never block.
 const OWN: u64 = bit(POKE as u32) | bit(PREEMPT as u32);
 
-/// Signals that a descriptor reads, or has read. Bits are only added.
-static READ: AtomicU64 = AtomicU64::new(0);
-/// Signals that carriers block, because the kernel holds them. SeqCst: see the module.
-static HELD: AtomicU64 = AtomicU64::new(0);
+/// Signals that carriers block, because the kernel holds them.
+pub static HELD: HeldSignals = HeldSignals::new();
 
 /// Signals that the first kernel thread is to queue.
 static FOR_FIRST: LeftSignals<SignalList> = LeftSignals::new(SignalList::new());
@@ -54,7 +54,7 @@ static FOR_FIRST: LeftSignals<SignalList> = LeftSignals::new(SignalList::new());
 /// Returns the kernel's mask of carriers that aren't closed.
 #[inline(always)]
 pub fn mask() -> u64 {
-    HELD.load(Ordering::SeqCst)
+    HELD.mask()
 }
 
 /// Returns the kernel's mask of a carrier. A closed carrier takes nothing but faults and the
@@ -83,7 +83,7 @@ pub extern "C" fn signalfd(frame: &Frame) -> Outcome {
     if !is_err(result) {
         // A bad address would end a carrier that blocks these.
         let mask = mask & !(UNBLOCKABLE | OWN | FAULTS);
-        READ.fetch_or(mask, Ordering::SeqCst);
+        HELD.add_read(mask);
         children::note(); // the kernel may keep SIGCHLD from now on
         if is_virtual() {
             hold_early(mask);
@@ -102,7 +102,7 @@ fn hold_early(read: u64) {
     if nobodys == 0 {
         return;
     }
-    HELD.fetch_or(nobodys, Ordering::SeqCst);
+    HELD.add(nobodys);
     tell_carriers();
     routing::reconsider(nobodys);
     wait_for_first(nobodys);
@@ -115,36 +115,19 @@ fn hold_early(read: u64) {
 
 /// Holds the signals that the only thread blocks and a descriptor reads, at the take-over.
 pub fn adopt(blocked: u64) {
-    let held = READ.load(Ordering::Relaxed) & blocked;
-    HELD.store(held, Ordering::SeqCst);
+    HELD.adopt(blocked);
 }
 
 /// Returns true if a descriptor reads the signal.
 pub fn is_read(signal: u32) -> bool {
-    READ.load(Ordering::SeqCst) & bit(signal) != 0
-}
-
-/// Gives a signal that no thread accepts back to the kernel. Returns false if no descriptor reads
-/// it.
-pub fn hold(info: &SigInfo) -> bool {
-    let signal = info.signo as u32;
-    if !is_read(signal) {
-        return false;
-    }
-    HELD.fetch_or(bit(signal), Ordering::SeqCst);
-    set_kernel_mask(mask_of(Carrier::current()));
-    let held = give_back(info);
-    if routing::is_accepted(signal) {
-        release(bit(signal));
-    }
-    held
+    HELD.is_read(signal)
 }
 
 /// Queues a signal to the process with the details that it came with. Linux lets a signal of the
 /// kernel's or of `kill` be queued in two ways only: to the calling thread's own id, which from
 /// Linux 6.15 on queues it to the process; or by the first kernel thread, to which other kernel
 /// threads leave it.
-fn give_back(info: &SigInfo) -> bool {
+pub fn give_back(info: &SigInfo) -> bool {
     let restricted = info.code >= 0 || info.code == SI_TKILL;
     let pid = PROCESS.pid.load(Ordering::Relaxed);
     if !restricted || Carrier::current().kernel_tid.load(Ordering::Relaxed) == pid {
@@ -254,19 +237,13 @@ fn queue_waiting() {
 /// a moment.
 #[inline(always)]
 pub fn release(set: u64) {
-    if mask() & set != 0 {
-        release_some(set);
-    }
+    Process.fetch_from_kernel(set);
 }
 
+/// Makes every carrier set its mask anew: this one now, others soon. What is pending arrives before
+/// this returns.
 #[cold]
-fn release_some(set: u64) {
-    HELD.fetch_and(!set, Ordering::SeqCst);
-    tell_carriers(); // what is pending arrives before this returns
-}
-
-/// Makes every carrier set its mask anew: this one now, others soon.
-fn tell_carriers() {
+pub fn tell_carriers() {
     let own = Carrier::current();
     for carrier in PROCESS.all_carriers() {
         let kernel_tid = carrier.kernel_tid.load(Ordering::Relaxed);

@@ -197,7 +197,7 @@ pub extern "C" fn clone_after(result: isize, call: &mut CallFrame) {
     carrier.clone_at.set([0; 2]);
     carrier.child_shares.store(0, Ordering::Relaxed);
     if carrier.attention.load(Ordering::Relaxed) != 0 {
-        signal::on_attention(result);
+        signal::on_attention(result, core::ptr::null());
     }
 }
 

@@ -138,7 +138,7 @@ pub fn reuse(stack_size: usize, next: *mut c_void) -> Option<usize> {
 pub fn wait(word: &AtomicU32, seen: u32) {
     let address = word.as_ptr().expose_provenance();
     if words::wait(address, seen, ANY, NEVER, WaitKind::JOIN) == err(errno::EINTR) {
-        signal::deliver();
+        signal::deliver_outside();
     }
 }
 

@@ -7,6 +7,7 @@
 use crate::callers;
 use crate::frame::{Frame, Outcome, raddle_child_start};
 use crate::rules::shares;
+use crate::signal::routing::Process;
 use crate::task::clones::{
     CLONE_CHILD_CLEARTID, CLONE_CHILD_SETTID, CLONE_PARENT_SETTID, CLONE_SETTLS, Request,
 };
@@ -18,6 +19,7 @@ use core::ptr::NonNull;
 use core::sync::atomic::Ordering;
 use raddle_arch::{ChildRegisters, CloneFrame, RED_ZONE, SwitchFrame, first_frame};
 use raddle_engine::{Carrier, PROCESS, Thread, events, switch, timed, ums};
+use raddle_sched::routes::{Receiver, Routes};
 use raddle_sys::{err, errno};
 
 /// Starts the engine, unless it has started. First the only thread takes over its attributes from
@@ -171,8 +173,7 @@ pub extern "C" fn exit(_: &Frame) -> Outcome {
 
 /// Prepares the end of the running thread.
 pub(crate) fn ends(thread: &Thread) {
-    thread.set_exiting();
-    signal::routing::pass_on(thread, u64::MAX);
+    Process.end(thread);
     words::owners::owner_ends(thread);
 }
 

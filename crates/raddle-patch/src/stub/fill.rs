@@ -8,6 +8,7 @@ use crate::image::{i32_at, usize_at};
 use crate::memory::PAGE_SIZE;
 use crate::refusal::Refusal;
 use crate::site::{EntryKind, INSTRUCTION_LEN, Site};
+use raddle_arch::{CALL_BEGINS, CALL_ENDS};
 
 /// The end of `lea RA(%rip), %rcx`, from which its operand counts.
 const LEA_END: usize = PREFIX_MAX + 7;
@@ -282,6 +283,7 @@ impl Code {
 
     /// Writes the code from `lea RA` to the second `lea`.
     fn put_call(&mut self, entry: usize, back: Back) -> Option<()> {
+        let begin = self.at;
         match back {
             Back::Near(end) => self.put_relative(&[0x48, 0x8d, 0x0d], end)?, // lea RA(%rip), %rcx
             Back::Kept(at) => self.put_relative(&[0x48, 0x8b, 0x0d], at)?,   // mov (%rip), %rcx
@@ -289,6 +291,7 @@ impl Code {
         self.put(&[0x48, 0x8d, 0x64, 0x24, 0x80])?; // lea -128(%rsp), %rsp
         self.put(&[0x51])?; // push %rcx
         self.put_relative(&[0xe8], entry)?; // call entry
+        debug_assert_eq!(self.at - begin, CALL_BEGINS, "handlers go back by this");
         self.put(&[0x59])?; // pop %rcx
         self.put(&[0x48, 0x8d, 0xa4, 0x24, 0x80, 0, 0, 0]) // lea 128(%rsp), %rsp
     }
@@ -302,6 +305,7 @@ pub(crate) fn displacement(from: usize, to: usize) -> Option<i32> {
 /// Offsets of the instructions behind the site in a slot.
 const PLAIN_SUFFIX: usize = PREFIX_MAX + 27;
 const CLONE_SUFFIX: usize = PREFIX_MAX + 62;
+const _: () = assert!(PREFIX_MAX + CALL_BEGINS + CALL_ENDS == PLAIN_SUFFIX);
 
 /// Returns where the slot at `slot` keeps the instructions of `site`'s window: before the site, and
 /// behind it. `is_short` is true for a near slot of a call with a single entry.

@@ -6,11 +6,11 @@
 //!
 //! Sysmon measures in *windows* of [`WINDOW_NS`] while green threads wait for a carrier:
 //!
-//! 1. The process is *starved* if it got less than a quarter of its CPUs, and the kernel says that
-//!    its carriers waited for a CPU for three times as long as they ran. After two such windows in
-//!    a row there is half as many carriers again.
-//! 2. The process is *relieved* if it got more than half of its CPUs, or if no thread waits for a
-//!    carrier. After two such windows in a row half of the extra carriers go.
+//! 1. The process is *starved* if it and its relatives by forks got less than a quarter of its CPUs
+//!    together, and the kernel says that its carriers waited for a CPU for three times as long as
+//!    they ran. After two such windows in a row there is half as many carriers again.
+//! 2. The process is *relieved* if it and its relatives got more than half of its CPUs, or if no
+//!    thread waits for a carrier. After two such windows in a row half of the extra carriers go.
 //!
 //! Growth ends at a third or so of the CPUs, below the half at which carriers go: the number
 //! doesn't swing. Carriers that wait for each other only have all CPUs together, and so are never
@@ -18,7 +18,9 @@
 //! CPU, and a quota that is used up counts as all of the CPUs.
 //!
 //! Rejected: extra carriers whenever others run. Clients on the same CPUs are such others, and with
-//! four or eight carriers on two CPUs a server under their load was a fifth slower.
+//! four or eight carriers on two CPUs a server under their load was a fifth slower. Relatives that
+//! count as others: each process of a server gets less than a quarter of the CPUs, because the
+//! others have the rest, and all of them grow until each of their threads has a carrier.
 
 /// How long one measurement lasts.
 pub const WINDOW_NS: u64 = 50_000_000;
@@ -34,6 +36,8 @@ pub struct Window {
     pub elapsed_ns: u64,
     /// CPU time of the carriers.
     pub used_ns: u64,
+    /// CPU time of the process and its relatives by forks.
+    pub family_ns: u64,
     /// For how long carriers waited for a CPU, by the kernel's account.
     pub delayed_ns: u64,
     /// CPUs that the process may use, in thousandths.
@@ -76,10 +80,11 @@ impl Contention {
             .capacity_thousandths
             .min(1000 * u64::from(window.wanted));
         let all_ns = window.elapsed_ns.min(u64::MAX / 2_000_000) * cpus / 1000;
-        let is_starved = window.used_ns < all_ns / 4
+        let family_ns = window.family_ns.max(window.used_ns);
+        let is_starved = family_ns < all_ns / 4
             && window.delayed_ns / 3 > window.used_ns
             && window.runnable > carriers;
-        let is_relieved = window.used_ns > all_ns / 2 || window.runnable <= window.wanted;
+        let is_relieved = family_ns > all_ns / 2 || window.runnable <= window.wanted;
         self.starved = if is_starved { self.starved + 1 } else { 0 };
         self.relieved = if is_relieved { self.relieved + 1 } else { 0 };
         if self.starved >= IN_A_ROW {
@@ -137,6 +142,7 @@ mod tests {
             Window {
                 elapsed_ns: WINDOW_NS,
                 used_ns,
+                family_ns: used_ns,
                 delayed_ns: (WINDOW_NS * u64::from(active)).saturating_sub(used_ns),
                 capacity_thousandths: 1000 * u64::from(self.cpus),
                 wanted: self.cpus,
@@ -203,6 +209,28 @@ mod tests {
     }
 
     #[test]
+    fn relatives_that_share_the_cpus_need_no_extra_carriers() {
+        let mut machine = Machine::with(2, 6, 200);
+        let of_three = |window: Window| Window {
+            family_ns: 3 * window.used_ns,
+            ..window
+        };
+        // Two relatives with two carriers each, and two clients.
+        for _ in 0..100 {
+            let starved = machine.window(90);
+            assert!(starved.used_ns < 2 * WINDOW_NS / 4);
+            assert_eq!(machine.contention.judge(of_three(starved)), 0);
+        }
+        // Beside strangers relatives are starved together.
+        machine.others = 64;
+        for _ in 0..4 {
+            let window = machine.window(100);
+            machine.contention.judge(of_three(window));
+        }
+        assert!(machine.contention.extra() > 0);
+    }
+
+    #[test]
     fn one_bad_window_is_none() {
         let mut machine = Machine::with(2, 0, 200);
         for _ in 0..50 {
@@ -221,6 +249,7 @@ mod tests {
         for _ in 0..100 {
             let throttled = Window {
                 used_ns: WINDOW_NS / 5,
+                family_ns: WINDOW_NS / 5,
                 delayed_ns: WINDOW_NS * 4 / 5,
                 capacity_thousandths: 200,
                 ..machine.window(100)
@@ -235,6 +264,7 @@ mod tests {
         for _ in 0..100 {
             let waiting = Window {
                 used_ns: 0,
+                family_ns: 0,
                 delayed_ns: 0,
                 ..machine.window(100)
             };

@@ -20,6 +20,7 @@ mod queues;
 mod requests;
 mod sample_ring;
 mod signal_gate;
+mod signals;
 mod spares;
 mod transfers;
 mod version;

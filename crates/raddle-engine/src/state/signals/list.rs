@@ -1,20 +1,20 @@
 //! Signals that wait behind a lock of their user's, with their details.
 
-use super::{Form, POOL, drop_records};
+use super::{Addressee, Form, RECORDS};
 use raddle_sched::left_signals::Records;
+use raddle_sched::records::List;
 use raddle_sys::abi::SigInfo;
 
 /// A FIFO of signal records.
 #[derive(Default)]
 pub struct SignalList {
-    /// As in [`super::SignalQueue`].
-    head: u16,
+    list: List,
 }
 
 impl SignalList {
     /// Returns an empty list.
     pub const fn new() -> Self {
-        Self { head: 0 }
+        Self { list: List::EMPTY }
     }
 }
 
@@ -22,17 +22,18 @@ impl Records for SignalList {
     type Record = SigInfo;
 
     fn push(&mut self, info: &SigInfo) -> bool {
-        POOL.lock()
-            .add(&mut self.head, info, Form::Each, false, false)
+        let (form, to) = (Form::Each, Addressee::Process);
+        RECORDS.lock().add(&mut self.list, info, form, to, false)
     }
 
     fn take(&mut self, signal: u32) -> Option<SigInfo> {
-        POOL.lock().remove(&mut self.head, signal, |_| true)
+        let taken = RECORDS.lock().remove(&mut self.list, signal, |_, _| true);
+        taken.map(|(info, _)| info)
     }
 
     unsafe fn forget(&mut self) {
-        // SAFETY: the caller's promise; as in `SignalQueue::break_locks`.
-        unsafe { POOL.break_lock() };
-        drop_records(&mut self.head);
+        // SAFETY: the caller's promise; as in `ThreadSignals::break_locks`.
+        unsafe { RECORDS.break_lock() };
+        RECORDS.lock().drop_all(&mut self.list);
     }
 }

@@ -333,7 +333,7 @@ impl ThreadTable {
                     let at = thread.as_ptr();
                     (&raw mut (*at).task).write(Task::new());
                     (&raw mut (*at).node).write(WaitNode::new());
-                    thread.signals.queue.break_locks();
+                    thread.signals.break_locks();
                     thread.signals.drop_pending();
                     thread.attributes.break_lock();
                     thread.leave_ums();
