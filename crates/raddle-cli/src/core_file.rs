@@ -158,7 +158,7 @@ fn write_process(source: &Source<'_>, output: &Output) -> Result<Outcome, Failur
     writer
         .copy_all(&mut |range| present.of_range(range))
         .map_err(written)?;
-    let threads = read_registers(&target, &mut |range| writer.copy_again(range))
+    let threads = read_registers(&target, &mut |range, bytes| writer.copy_again(range, bytes))
         .map_err(written)?
         .ok_or_else(|| {
             let what = format!(
@@ -324,7 +324,7 @@ fn from_core(arguments: &CoreArguments, path: &Path) -> Result<ExitCode> {
         started_ns: snapshot.header().started_ns,
         stopped: Some(&stopped),
     };
-    let threads = read_registers(&target, &mut |_| Ok(()))?.ok_or_else(|| {
+    let threads = read_registers(&target, &mut |_, _| Ok(()))?.ok_or_else(|| {
         let what = format!("no green threads in {}", path.display());
         Failure::input(what, "its tables make no sense")
     })?;

@@ -23,7 +23,7 @@ use signal_hook::consts::{SIGHUP, SIGTERM};
 use crate::cli::RecordArguments;
 use crate::failure::{Failure, say};
 use crate::recording::ends_by_signal;
-use crate::stdout::print;
+use crate::stdout::{print, width};
 use formats::Files;
 use program::Program;
 use raddle_record::outputs::summary;
@@ -98,7 +98,7 @@ fn finish(
     let names: String = names
         .map(|path| format!("{} is written\n", path.display()))
         .collect();
-    let printed = print(&(names + &summary::text(&profile)));
+    let printed = print(&(names + &summary::text(&profile, width())));
     failure.map_or(Ok(()), Err)?;
     Ok(printed?)
 }

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use raddle_inspect::{
-    Event, Layout, Request, RequestKind, ThreadFlags, ThreadRecord, ThreadState, WAKES_SHIFT,
+    Event, EventKind, Layout, Request, RequestKind, ThreadFlags, ThreadRecord, ThreadState,
+    WAKES_SHIFT,
 };
 use raddle_record::clock::{Clock, Moment};
 use raddle_record::order::Order;
@@ -135,7 +136,8 @@ impl Recording {
     }
 
     /// Calls `each` with the events since the last call, in the order of time; after the last call
-    /// `all`, else up to the time of the call before. Returns false if the process has ended.
+    /// `all`, else up to the time of the call before. If a thread has become bound, [`Self::bound`]
+    /// has it afterwards. Returns false if the process has ended.
     pub(crate) fn poll(
         &mut self,
         all: bool,
@@ -177,7 +179,9 @@ impl Recording {
         };
         let (clock, memory) = (self.clock, &self.memory);
         self.told_ns = clock.boot_ns(up_to.min(now.stamp));
+        let mut has_bound = false;
         order.tell(up_to, |lane, event| {
+            has_bound |= event.kind == EventKind::BIND;
             let timed = Timed {
                 boot_ns: clock.boot_ns(event.stamp),
                 lane,
@@ -185,6 +189,9 @@ impl Recording {
             };
             each(&timed, memory);
         });
+        if has_bound {
+            self.threads();
+        }
         (goes_on, is_whole)
     }
 

@@ -17,7 +17,7 @@ use crate::cli::ReportArguments;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::record::formats::Files;
-use crate::stdout::{print, stdout};
+use crate::stdout::{print, stdout, width};
 
 pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode> {
     match arguments.files.as_slice() {
@@ -38,7 +38,7 @@ fn show(arguments: &ReportArguments, profile: &Profile) -> Result<()> {
     if arguments.json {
         return print_json(&Document::of(profile));
     }
-    Ok(print(&summary::text(profile))?)
+    Ok(print(&summary::text(profile, width()))?)
 }
 
 /// Shows what differs between two recordings.
@@ -59,7 +59,7 @@ fn compare(arguments: &ReportArguments, before: &Profile, after: &Profile) -> Re
     if arguments.json {
         return print_json(&comparison);
     }
-    Ok(print(&comparison.text())?)
+    Ok(print(&comparison.text(width()))?)
 }
 
 type Writer = fn(&Profile, &Profile, &mut dyn Write) -> io::Result<()>;

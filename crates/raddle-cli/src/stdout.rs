@@ -1,6 +1,7 @@
 //! Standard output of the commands. `println!` would panic when a disk is full.
 
 use std::io::{self, ErrorKind, StdoutLock, Write};
+use std::ops::RangeInclusive;
 
 use crate::failure::Failure;
 use crate::run::inherit;
@@ -14,6 +15,21 @@ pub(crate) struct StandardOutput(StdoutLock<'static>);
 /// A closed one, a full disk, a pipe without a reader.
 pub(crate) fn stdout() -> StandardOutput {
     StandardOutput(io::stdout().lock())
+}
+
+/// The columns of a terminal that doesn't say its width, and where there is none.
+const USUAL_WIDTH: usize = 80;
+/// Tables make no sense in fewer columns, and no line is read that is longer.
+const WIDTHS: RangeInclusive<usize> = 40..=400;
+
+/// Returns the columns that lines on standard output may have.
+pub(crate) fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok();
+    let columns = size.map_or(0, |size| usize::from(size.ws_col));
+    match columns {
+        0 => USUAL_WIDTH,
+        columns => columns.clamp(*WIDTHS.start(), *WIDTHS.end()),
+    }
 }
 
 /// Prints a text on standard output.

@@ -160,6 +160,8 @@ code! {
         COUNTER = 14, "counter";
         /// ld.so maps code of a file.
         CODE = 15, "code";
+        /// A thread gets a carrier that runs nothing else.
+        BIND = 16, "bind";
     }
 }
 

@@ -10,7 +10,10 @@
 use crate::records::{NAME_BYTES, Wire};
 
 /// The first eight bytes of the file.
-pub const CRASH_MAGIC: [u8; 8] = *b"RADDLE\0E";
+pub const CRASH_MAGIC: [u8; 8] = *b"RADDLE\0F";
+
+/// The first eight bytes of a file that an earlier version has written.
+pub const CRASH_MAGIC_BEFORE: [u8; 8] = *b"RADDLE\0E";
 
 /// The start of the file.
 #[repr(C)]
@@ -36,11 +39,16 @@ pub struct CrashPart {
     pub bytes: u64,
 }
 
-/// A thread's name, with zeros behind it.
+/// A thread.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CrashName {
+    /// The address of the carrier that runs this thread and nothing else, or 0.
+    pub bound: u64,
     pub tid: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// With zeros behind it.
     pub name: [u8; NAME_BYTES],
 }
 
@@ -54,5 +62,5 @@ unsafe impl Wire for CrashName {}
 const _SIZES: () = {
     assert!(size_of::<CrashHeader>() == 8 + 4 * 4);
     assert!(size_of::<CrashPart>() == 2 * 8);
-    assert!(size_of::<CrashName>() == 4 + NAME_BYTES);
+    assert!(size_of::<CrashName>() == 16 + NAME_BYTES);
 };

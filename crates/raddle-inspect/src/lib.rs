@@ -63,7 +63,7 @@ pub use blocking::{
 pub use codes::{
     CarrierState, EventKind, PolicyKind, RequestKind, ThreadFlags, ThreadState, WaitKind,
 };
-pub use crash_file::{CRASH_MAGIC, CrashHeader, CrashName, CrashPart};
+pub use crash_file::{CRASH_MAGIC, CRASH_MAGIC_BEFORE, CrashHeader, CrashName, CrashPart};
 pub use events::{ARG_BITS, By, EVENT_WORDS, Event};
 pub use histogram::{BUCKETS, Histogram, bucket_of, upper_ns};
 pub use layout::{

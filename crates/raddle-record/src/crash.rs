@@ -7,7 +7,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use raddle_inspect::{CRASH_MAGIC, CrashHeader, CrashName, CrashPart, Layout, NAME_BYTES, Wire};
+use raddle_inspect::{
+    CRASH_MAGIC, CRASH_MAGIC_BEFORE, CrashHeader, CrashName, CrashPart, Layout, NAME_BYTES, Wire,
+};
 use raddle_stacks::Memory;
 
 /// The most parts of a file.
@@ -58,6 +60,8 @@ pub struct CrashFile {
     pub layout: Layout,
     /// Threads with their names.
     pub names: Vec<(u32, String)>,
+    /// Carriers of bound threads.
+    pub bound: Vec<u64>,
     file: File,
     parts: Vec<Part>,
 }
@@ -71,7 +75,7 @@ impl CrashFile {
         let mut magic = Vec::new();
         let first = CRASH_MAGIC.len() as u64;
         File::open(path)?.take(first).read_to_end(&mut magic)?;
-        Ok(magic == CRASH_MAGIC)
+        Ok(magic == CRASH_MAGIC || magic == CRASH_MAGIC_BEFORE)
     }
 
     /// Reads all but the memory.
@@ -82,8 +86,10 @@ impl CrashFile {
         let mut file = File::open(path)?;
         let length = file.metadata()?.len();
         let header: CrashHeader = read(&mut file)?.ok_or(CrashError::Other)?;
-        if header.magic != CRASH_MAGIC {
-            return Err(CrashError::Other);
+        match header.magic {
+            CRASH_MAGIC => {}
+            CRASH_MAGIC_BEFORE => return Err(CrashError::Version),
+            _ => return Err(CrashError::Other),
         }
         let mut bytes = vec![0; size_of::<Layout>()];
         file.read_exact(&mut bytes)
@@ -103,17 +109,19 @@ impl CrashFile {
             });
             file.seek(SeekFrom::Start(end.unwrap_or(length)))?;
         }
-        let mut names = Vec::new();
+        let (mut names, mut bound) = (Vec::new(), Vec::new());
         while names.len() < NAMES_MAX
             && let Some(name) = read::<CrashName>(&mut file)?
         {
             names.push((name.tid, text(&name.name)));
+            bound.extend((name.bound != 0).then_some(name.bound));
         }
         parts.sort_by_key(|part| part.address);
         Ok(CrashFile {
             header,
             layout,
             names,
+            bound,
             file,
             parts,
         })
@@ -178,7 +186,14 @@ mod tests {
         bytes.extend(part(0x1000, 2).as_bytes());
         bytes.extend(b"xy");
         bytes.extend(part(0, 0).as_bytes());
-        bytes.extend(CrashName { tid: 7, name }.as_bytes());
+        let thread = |tid, bound| CrashName {
+            bound,
+            tid,
+            reserved: 0,
+            name,
+        };
+        bytes.extend(thread(7, 0).as_bytes());
+        bytes.extend(thread(8, 0x5000).as_bytes());
         bytes
     }
 
@@ -195,7 +210,9 @@ mod tests {
             };
             let mut to = [0; 8];
             if length == bytes.len() {
-                assert_eq!(file.names, [(7, "main".to_owned())]);
+                let main = "main".to_owned();
+                assert_eq!(file.names, [(7, main.clone()), (8, main)]);
+                assert_eq!(file.bound, [0x5000]);
                 assert_eq!((file.header.pid, file.header.signal), (7, 11));
                 assert_eq!((file.read(0x2001, &mut to), &to[..3]), (3, &b"bcd"[..]));
                 assert_eq!((file.read(0x1000, &mut to), &to[..2]), (2, &b"xy"[..]));
@@ -204,6 +221,12 @@ mod tests {
                 assert_eq!(file.read(nowhere, &mut to), 0, "{nowhere:#x}");
             }
         }
+        let mut before = bytes.clone();
+        before[..8].copy_from_slice(&CRASH_MAGIC_BEFORE);
+        std::fs::write(&path, &before).unwrap();
+        assert!(CrashFile::is_one(&path).unwrap());
+        let opened = CrashFile::open(&path);
+        assert!(matches!(opened, Err(CrashError::Version)));
         std::fs::write(&path, b"something else").unwrap();
         assert!(!CrashFile::is_one(&path).unwrap());
         assert!(matches!(CrashFile::open(&path), Err(CrashError::Other)));

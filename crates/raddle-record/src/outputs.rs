@@ -3,6 +3,7 @@
 //! | module | output |
 //! |---|---|
 //! | [`comparison`] | what differs between two profiles |
+//! | [`columns`] | tables for a terminal |
 //! | [`document`] | a profile's facts as JSON |
 //! | [`firefox`] | a file for the Firefox Profiler |
 //! | [`folded`] | a line for each stack, for scripts that draw flame graphs |
@@ -17,6 +18,7 @@
 //! Names come from the program: no output lets them end a field, a line or a tag. A profile's
 //! positions may be out of range; such a function, stack or thread is left out or shown as unknown.
 
+pub mod columns;
 pub mod comparison;
 pub mod document;
 pub mod firefox;
@@ -29,7 +31,6 @@ pub mod summary;
 pub mod totals;
 pub mod wakers;
 
-mod columns;
 mod names;
 #[cfg(test)]
 mod samples;

@@ -89,9 +89,42 @@ pub fn kernel_waits(pid: u32, tid: u32) -> Option<u64> {
     line.trim().parse().ok()
 }
 
+/// Returns when a kernel thread began, by its number here: by CLOCK_BOOTTIME, at the last tick
+/// before.
+pub fn kernel_thread_began_ns(pid: u32, tid: u32) -> Option<u64> {
+    /// The field of proc_pid_stat(5), behind the name, which may have anything in it.
+    const START_TIME: usize = 19;
+    /// USER_HZ, which is the same for all programs on this architecture.
+    const TICK_NS: u64 = 10_000_000;
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).ok()?;
+    let (_, fields) = stat.rsplit_once(')')?;
+    let ticks: u64 = fields.split_whitespace().nth(START_TIME)?.parse().ok()?;
+    ticks.checked_mul(TICK_NS)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_thread_began_a_moment_ago() {
+        let boot_ns = || {
+            let mut time = libc::timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            };
+            // SAFETY: a live structure.
+            unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) };
+            time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+        };
+        let before_ns = boot_ns();
+        let pid = std::process::id();
+        // SAFETY: it has no argument and can't fail.
+        let of_this = move || kernel_thread_began_ns(pid, unsafe { libc::gettid() }.unsigned_abs());
+        let began_ns = std::thread::spawn(of_this).join().unwrap().unwrap();
+        assert!(began_ns + 10_000_000 > before_ns && began_ns <= boot_ns());
+        assert_eq!(kernel_thread_began_ns(pid, 0), None);
+    }
 
     #[test]
     fn this_thread_has_times_and_waits() {

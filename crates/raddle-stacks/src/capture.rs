@@ -409,7 +409,11 @@ impl<'a> Camera<'a> {
         if before == Doing::Runs {
             return self.sampled(&slot.record, kernel_tid);
         }
-        let (kind, registers) = self.registers_on_carrier(before);
+        let (mut kind, registers) = self.registers_on_carrier(before);
+        let tid = slot.record.tid;
+        if let Some(call) = self.kernel_threads.stopped_call(kernel_tid, tid) {
+            kind = Kind::InKernel(Some(call));
+        }
         let stack = registers.map(|registers| self.stack(&slot.record, registers));
         match before {
             Doing::Waits(_) if self.kernel_threads.look(kernel_tid, slot.record.tid) != before => {
@@ -482,7 +486,7 @@ impl<'a> Camera<'a> {
     fn sampled(&mut self, record: &ThreadRecord, kernel_tid: u32) -> (Kind, Option<Stack>) {
         let mut found = None;
         for _ in 0..TRIES {
-            let Some(sample) = self.sampler.take(self.kernel_threads.here(kernel_tid)) else {
+            let Some(sample) = self.sample_of(kernel_tid) else {
                 break;
             };
             let stack = found.insert(self.stack_of_sample(record, &sample));
@@ -494,6 +498,11 @@ impl<'a> Camera<'a> {
             Some(stack) => (Kind::Sampled, Some(stack)),
             None => (Kind::Running, None),
         }
+    }
+
+    /// Takes a sample of a carrier that executes.
+    pub(crate) fn sample_of(&mut self, kernel_tid: u32) -> Option<Sample> {
+        self.sampler.take(self.kernel_threads.here(kernel_tid))
     }
 
     fn ends_in_runtime(&self, stack: &Stack) -> bool {

@@ -96,6 +96,15 @@ impl<'a> KernelThreads<'a> {
         self.here.get(&own_tid).copied().unwrap_or(own_tid)
     }
 
+    /// Returns the number of the system call that a stopped kernel thread is in: `orig_rax`, which
+    /// is negative outside of calls. The numbers are those of [`KernelThreads::look`].
+    pub(crate) fn stopped_call(&self, own_tid: u32, green_tid: u32) -> Option<u32> {
+        const ORIG_RAX: usize = 15;
+        const CALLS_MAX: u64 = 1 << 12;
+        let call = self.stopped?.of(own_tid, green_tid)?[ORIG_RAX];
+        (call < CALLS_MAX).then_some(call as u32)
+    }
+
     /// Looks at a kernel thread, by its number in the process's own namespace. `green_tid` is the
     /// thread that it runs.
     pub(crate) fn look(&self, own_tid: u32, green_tid: u32) -> Doing {

@@ -72,7 +72,9 @@ mod tables;
 mod unwind;
 mod wake_series;
 
-pub use bound::{BoundThread, KernelTimes, kernel_waits, threads_and_bound};
+pub use bound::{
+    BoundThread, KernelTimes, kernel_thread_began_ns, kernel_waits, threads_and_bound,
+};
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture, capture_with};
 pub use carriers::{CarrierSlice, CarrierSlot, Carriers, EngineSlot, carriers};
 pub use java::{Java, JavaLock, JavaThread};

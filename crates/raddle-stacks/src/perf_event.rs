@@ -22,6 +22,7 @@ pub(crate) const STACK_BYTES_MAX: u32 = 65_528;
 
 const PERF_TYPE_SOFTWARE: u32 = 1;
 const PERF_COUNT_SW_TASK_CLOCK: u64 = 1;
+const PERF_COUNT_SW_CONTEXT_SWITCHES: u64 = 3;
 const PERF_SAMPLE_TIME: u64 = 1 << 2;
 const PERF_SAMPLE_READ: u64 = 1 << 4;
 const PERF_SAMPLE_REGS_USER: u64 = 1 << 12;
@@ -105,6 +106,13 @@ impl CopiedStack {
         CopiedStack { start, bytes }
     }
 
+    /// Returns the copy from an address on.
+    pub(crate) fn from(&self, pointer: Option<u64>) -> Option<(u64, &[u8])> {
+        let pointer = pointer?;
+        let below = usize::try_from(pointer.checked_sub(self.start)?).ok()?;
+        Some((pointer, self.bytes.get(below..)?))
+    }
+
     /// The stack as far as it was copied, and elsewhere the memory as it is now: behind the copy,
     /// and on the stack that a handler on an alternate stack has interrupted. A thread rarely
     /// returns so far out between the sample and the reading.
@@ -157,8 +165,8 @@ impl Memory for CopiedStack {
 /// What a thread is sampled with.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings {
-    /// The CPU time between two samples.
-    pub period_ns: u64,
+    /// The CPU time between two samples; `None` for a sample of each switch to another thread.
+    pub period_ns: Option<u64>,
     /// The thread is sampled in the kernel, too.
     pub with_kernel: bool,
     /// Bytes of the stack that are copied: a multiple of 8, at most [`STACK_BYTES_MAX`].
@@ -206,8 +214,11 @@ impl Event {
         let attributes = Attributes {
             kind: PERF_TYPE_SOFTWARE,
             size: size_of::<Attributes>() as u32,
-            config: PERF_COUNT_SW_TASK_CLOCK,
-            sample_period: settings.period_ns,
+            config: match settings.period_ns {
+                Some(_) => PERF_COUNT_SW_TASK_CLOCK,
+                None => PERF_COUNT_SW_CONTEXT_SWITCHES,
+            },
+            sample_period: settings.period_ns.unwrap_or(1),
             sample_type: PERF_SAMPLE_TIME
                 | PERF_SAMPLE_READ
                 | PERF_SAMPLE_REGS_USER

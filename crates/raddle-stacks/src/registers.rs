@@ -51,14 +51,19 @@ pub struct ThreadRegisters {
     pub kernel_tid: Option<u32>,
 }
 
+/// Takes memory that belongs together with registers: a range, and its bytes if they are not those
+/// that it has now.
+pub(crate) type Copy<'a> = dyn FnMut(Range<u64>, Option<&[u8]>) -> io::Result<()> + 'a;
+
 /// Reads the registers of all threads; `None` if the layout makes no sense. `copy` is called with
-/// ranges of memory that belong together with the registers that are returned.
+/// memory that belongs together with the registers that are returned. A thread that executes has
+/// the registers and the inner part of the stack of a sample.
 ///
 /// # Errors
 /// Those of `copy`.
 pub fn read_registers(
     target: &Target<'_>,
-    copy: &mut dyn FnMut(Range<u64>) -> io::Result<()>,
+    copy: &mut Copy<'_>,
 ) -> io::Result<Option<Vec<ThreadRegisters>>> {
     let Some(mut camera) = Camera::new(target) else {
         return Ok(None);
@@ -86,7 +91,7 @@ fn read_light(
     lights: &Lights<'_>,
     first: &LightSlot,
     fs: u64,
-    copy: &mut dyn FnMut(Range<u64>) -> io::Result<()>,
+    copy: &mut Copy<'_>,
 ) -> io::Result<Option<ThreadRegisters>> {
     let mut slot = *first;
     for _ in 0..TRIES {
@@ -101,7 +106,7 @@ fn read_light(
         for at in stack.clone().step_by(8) {
             camera.pages.word(at & !7);
         }
-        copy(stack)?;
+        copy(stack, None)?;
         let is_same = camera.pages.are_unchanged();
         let Some(later) = lights.again(&slot) else {
             return Ok(None);
@@ -144,7 +149,7 @@ pub fn parked(target: &Target<'_>) -> HashMap<u32, u64> {
 fn read(
     camera: &mut Camera<'_>,
     first: &Slot,
-    copy: &mut dyn FnMut(Range<u64>) -> io::Result<()>,
+    copy: &mut Copy<'_>,
 ) -> io::Result<Option<ThreadRegisters>> {
     let slot_bytes = camera.target.layout.slot_bytes;
     let mut slot = *first;
@@ -155,19 +160,24 @@ fn read(
         } else {
             None
         };
+        if let Some((kernel_tid, Doing::Runs)) = carrier
+            && let Some(thread) = sampled(camera, &slot, kernel_tid, copy)?
+        {
+            return Ok(Some(thread));
+        }
         let (kind, inner) = match (slot.is_on_cpu, carrier) {
             (false, _) => camera.registers_off_carrier(&slot),
             (true, Some((_, doing))) => camera.registers_on_carrier(doing),
             (true, None) => (Kind::Running, None),
         };
-        let shown = inner.map(|inner| match kind {
-            Kind::Stopped if has_runtime_file(camera) => inner,
+        let shown = inner.map(|inner| match carrier {
+            Some((_, Doing::Stopped(..))) if has_runtime_file(camera) => inner,
             _ => outermost_of_runtime(camera, inner),
         });
         for range in [inner, shown].into_iter().flatten() {
-            copy(stack_of(&range, slot.fs))?;
+            copy(stack_of(&range, slot.fs), None)?;
         }
-        copy(slot.address..slot.address.saturating_add(slot_bytes))?;
+        copy(slot.address..slot.address.saturating_add(slot_bytes), None)?;
         let Some(later) = camera.table.again(&slot) else {
             return Ok(None);
         };
@@ -201,6 +211,36 @@ fn read(
         registers: None,
         control: None,
         kernel_tid: None,
+    }))
+}
+
+/// Reads a thread that executes by a sample of its carrier; `None` without one, or if the thread
+/// has left the carrier meanwhile.
+fn sampled(
+    camera: &mut Camera<'_>,
+    slot: &Slot,
+    kernel_tid: u32,
+    copy: &mut Copy<'_>,
+) -> io::Result<Option<ThreadRegisters>> {
+    let Some(sample) = camera.sample_of(kernel_tid) else {
+        return Ok(None);
+    };
+    let later = camera.table.again(slot);
+    if !later.is_some_and(|later| slot.is_unmoved(&later)) {
+        return Ok(None);
+    }
+    copy(stack_of(&sample.registers, slot.fs), None)?;
+    if let Some((address, bytes)) = sample.stack.from(sample.registers[RSP]) {
+        copy(address..address + bytes.len() as u64, Some(bytes))?;
+    }
+    let slot_bytes = camera.target.layout.slot_bytes;
+    copy(slot.address..slot.address.saturating_add(slot_bytes), None)?;
+    Ok(Some(ThreadRegisters {
+        record: slot.record,
+        kind: Kind::Sampled,
+        registers: Some(general(&sample.registers, slot.fs)),
+        control: None,
+        kernel_tid: Some(kernel_tid),
     }))
 }
 
@@ -267,7 +307,7 @@ fn user(
 ) -> UserRegisters {
     const ORIG_RAX: usize = 15;
     const INSTRUCTION: usize = 16;
-    if let (Some(stopped), Some((tid, Doing::Stopped(_)))) = (camera.target.stopped, carrier)
+    if let (Some(stopped), Some((tid, Doing::Stopped(..)))) = (camera.target.stopped, carrier)
         && let Some(all) = stopped.of(tid, slot.record.tid)
         && registers[RIP] == Some(all[INSTRUCTION])
     {

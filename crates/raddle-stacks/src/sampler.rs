@@ -18,12 +18,20 @@ const PATIENCE: Duration = Duration::from_millis(30);
 /// The most time for all samples of a dump.
 const ALL_PATIENCE: Duration = Duration::from_secs(2);
 const SETTINGS: Settings = Settings {
-    period_ns: 1_000_000,
+    period_ns: Some(1_000_000),
     with_kernel: false,
     stack_bytes: STACK_BYTES_MAX,
     pages: 32,
     is_prompt: true,
     with_mappings: false,
+};
+
+/// A thread that gives its CPU away again and again has none for as long as the kernel's timer
+/// needs.
+const AT_SWITCHES: Settings = Settings {
+    period_ns: None,
+    with_kernel: true,
+    ..SETTINGS
 };
 
 /// Takes samples for a dump.
@@ -44,7 +52,7 @@ impl Sampler {
     }
 
     /// Takes a sample of a kernel thread, by its number here; `None` if the thread doesn't execute
-    /// in user mode soon, or the kernel doesn't permit it.
+    /// soon, or the kernel doesn't permit it.
     pub(crate) fn take(&mut self, tid: u32) -> Option<Sample> {
         if self.is_refused || self.spent >= ALL_PATIENCE {
             return None;
@@ -52,7 +60,10 @@ impl Sampler {
         let begun = Instant::now();
         let event = Event::open(tid, SETTINGS);
         self.is_refused = event.is_err();
-        let sample = event.ok().and_then(wait);
+        let mut sample = event.ok().and_then(wait);
+        if sample.is_none() && !self.is_refused {
+            sample = Event::open(tid, AT_SWITCHES).ok().and_then(wait);
+        }
         self.spent += begun.elapsed();
         sample
     }

@@ -36,6 +36,8 @@ const SLOW_NS: u64 = 5_000_000;
 pub struct Series {
     pid: u32,
     settings: Settings,
+    /// The CPU time of a carrier between two samples.
+    period_ns: u64,
     /// By the carrier's kernel thread, in the process's own namespace.
     events: HashMap<u32, Carrier>,
     lots: Lots,
@@ -78,8 +80,9 @@ impl Series {
     pub fn new(pid: u32, period_ns: u64) -> Series {
         Series {
             pid,
+            period_ns,
             settings: Settings {
-                period_ns,
+                period_ns: Some(period_ns),
                 with_kernel: true,
                 stack_bytes: STACK_BYTES,
                 pages: PAGES[usize::from(period_ns >= SLOW_NS)],
@@ -173,7 +176,7 @@ impl Series {
 
     /// Calls `each` with the samples since the last call, carrier by carrier.
     pub fn take(&mut self, mut each: impl FnMut(RunningSample)) {
-        let period_ns = self.settings.period_ns;
+        let period_ns = self.period_ns;
         // Where the kernel is not sampled, its time is no part of the next sample.
         let most_ns = if self.settings.with_kernel {
             u64::MAX

@@ -141,7 +141,7 @@ fn run(memory: &dyn Memory, layout: &Layout, modules: &Modules) -> Option<Stacks
         started_ns: 0,
         stopped: None,
     };
-    let copied = read_registers(&target, &mut |_| Ok(()));
+    let copied = read_registers(&target, &mut |_, _| Ok(()));
     let stacks = capture(&target, &|_: &ThreadRecord| true);
     assert_eq!(copied.unwrap().is_some(), stacks.is_some());
     stacks

@@ -26,7 +26,9 @@
 //! own libraries are the authority on what is right).
 
 mod case;
+pub mod chains;
 mod child;
+mod json;
 mod known;
 mod limit;
 mod mode;
@@ -35,6 +37,7 @@ mod tools;
 
 pub use case::{Case, RunFolder, assert_same, check_list, compare, in_every_mode};
 pub use child::{Outcome, Running, status_number};
+pub use json::list;
 pub use known::{Known, judge};
 pub use mode::{Mode, modes, raddle};
 pub use program::{Program, shared_object};

@@ -216,3 +216,39 @@ fn a_trace_has_turns_waits_and_stays_in_the_kernel_of_bound_threads() {
         Ok(())
     });
 }
+
+#[test]
+fn a_thread_that_becomes_bound_is_counted_from_then_on() {
+    let name = "bound::a_thread_that_becomes_bound_is_counted_from_then_on";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { carriers } = mode else {
+            return Ok(());
+        };
+        let folder = RunFolder::new(&format!("bound-later-{mode}"))?;
+        let file = folder.path().join("a.folded");
+        let path = file.to_str().context("a path")?;
+        let mut command = Command::new(raddle()?);
+        command.env("RADDLE_CARRIERS", carriers.to_string());
+        command.args(["record", "-F", "499", "-o", path, "--"]);
+        let mut line = command_line("binds_later.c", "8")?;
+        line.push("150".into());
+        let output = command.args(line).output()?;
+        ensure!(output.status.success(), "{output:?}");
+        let said = said(&output)?["wait"];
+        let folded = std::fs::read_to_string(&file)?;
+        let waited = seconds(&folded, "later", "[in kernel]", &["[in kernel]"]);
+        let waited = waited.max(seconds(
+            &folded,
+            "later",
+            "wait_in_kernel",
+            &["[in kernel]"],
+        ));
+        ensure!(
+            waited > said * 0.6 && waited < said * 1.1,
+            "{waited} s of {said}: {folded}"
+        );
+        let runnable = seconds(&folded, "later", "[runnable]", &["[runnable]"]);
+        ensure!(runnable < said * 0.5, "{runnable} s: {folded}");
+        Ok(())
+    });
+}

@@ -197,11 +197,27 @@ fn a_core_shows_what_the_process_showed() {
 }
 
 #[test]
-fn threads_that_compute_are_named_as_missing_or_stopped() {
-    let name = "cores::threads_that_compute_are_named_as_missing_or_stopped";
+fn threads_that_compute_are_sampled_named_as_missing_or_stopped() {
+    let name = "cores::threads_that_compute_are_sampled_named_as_missing_or_stopped";
     with_program(name, &["2", "spin"], |running, folder| {
         let pid = running.pid().to_string();
-        let output = run(folder, &["core", &pid, "-o", "going"])?;
+        let says = write_core(running, folder, &[])?;
+        ensure!(says.contains("while it went on"), "{says}");
+        let text = gdb(folder, "full", &["thread apply all bt"])?;
+        ensure!(
+            text.contains("worker (") && text.contains("spin ("),
+            "{text}"
+        );
+        // Where the kernel permits no perf events they are missing.
+        let filter = Program::build("refused.c")?;
+        let [filter] = filter.variants.as_slice() else {
+            bail!("refused.c is one program");
+        };
+        let output = Command::new(&filter.command[0])
+            .arg(raddle()?)
+            .args(["core", &pid, "-o", "going"])
+            .current_dir(folder.path())
+            .output()?;
         ensure!(output.status.code() == Some(1), "{output:?}");
         let sentence = String::from_utf8(output.stderr)?;
         ensure!(
@@ -213,7 +229,7 @@ fn threads_that_compute_are_named_as_missing_or_stopped() {
             text.contains("worker (") && !text.contains("spin ("),
             "{text}"
         );
-        let says = write_core(running, folder, &["--stop"])?;
+        let says = write_core(running, folder, &["--stop", "--force"])?;
         ensure!(
             says.contains("read from outside while it was stopped"),
             "{says}"

@@ -8,7 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use raddle_tests::{Mode, Program, Running, in_every_mode, raddle, shared_object, status_number};
+use raddle_tests::{
+    Mode, Program, Running, in_every_mode, list, raddle, shared_object, status_number,
+};
 use serde_json::Value;
 
 /// How long a deadlock may take to be found, on a machine that is shared.
@@ -50,11 +52,6 @@ fn document(running: &Running, wanted: i32) -> Result<Value> {
         ensure!(started.elapsed() < PATIENCE, "{output:?}");
         thread::sleep(Duration::from_millis(50));
     }
-}
-
-fn list<'a>(value: &'a Value, field: &str) -> Result<&'a [Value]> {
-    let list = value[field].as_array();
-    Ok(list.with_context(|| format!("no list {field} in {value}"))?)
 }
 
 /// The functions on the stack of a thread.

@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use raddle_tests::{Mode, Program, Running, in_every_mode, raddle, say};
+use raddle_tests::{Mode, Program, Running, in_every_mode, list, raddle, say};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -46,11 +46,6 @@ fn dump_json(pid: u32) -> Result<Value> {
     let output = dump(pid, &["--json", "--stacks"])?;
     ensure!(output.status.success(), "{output:?}");
     Ok(serde_json::from_slice(&output.stdout)?)
-}
-
-fn list<'a>(value: &'a Value, field: &str) -> Result<&'a [Value]> {
-    let list = value[field].as_array();
-    Ok(list.with_context(|| format!("no list {field}"))?)
 }
 
 /// Checks that a dump fails with one sentence, and shows nothing.

@@ -1,15 +1,14 @@
 //! `raddle dump` of a Java program with known chains of methods: the dump has exactly these, in
 //! every way in which the virtual machine executes code.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
-use std::{fs, thread};
 
-use anyhow::{Context, Result, bail, ensure};
-use raddle_tests::{Mode, Program, Running, jdks, or_skip, raddle, say};
+use anyhow::{Context, Result, ensure};
+use raddle_tests::chains::{Chain, Chains, said, written};
+use raddle_tests::{Mode, Program, Running, jdks, list, or_skip, raddle, say};
 use serde_json::Value;
 
 const MODE: Mode = Mode::Raddle { carriers: 2 };
@@ -17,57 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// How many threads the program has.
 const THREADS: usize = 18;
 
-/// A method and the line where it is, `NAME:LINE`; -1 without a line, -2 for a native method.
-type Chain = Vec<String>;
-/// The chains of threads, by their names.
-type Chains = BTreeMap<String, Chain>;
-
 /// Programs see what the virtual machine hides from them otherwise, and thread dumps have: classes
 /// that it makes, and methods that are marked so.
 const SHOWN: [&str; 2] = ["-XX:+UnlockDiagnosticVMOptions", "-XX:+ShowHiddenFrames"];
-
-/// The chains that the comments of the program name.
-fn written() -> Result<Chains> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/Frames.java");
-    let mut numbered: BTreeMap<String, BTreeMap<u32, String>> = BTreeMap::new();
-    for (index, line) in fs::read_to_string(source)?.lines().enumerate() {
-        let Some((_, mark)) = line.split_once("// at: ") else {
-            continue;
-        };
-        let [thread, number, method] = mark.split(' ').collect::<Vec<_>>()[..] else {
-            bail!("line {}: {line}", index + 1);
-        };
-        let chain = numbered.entry(thread.to_owned()).or_default();
-        let before = chain.insert(number.parse()?, format!("{method}:{}", index + 1));
-        ensure!(before.is_none(), "{thread} {number} twice");
-    }
-    let chain = |(thread, chain): (String, BTreeMap<u32, String>)| {
-        let whole = chain.keys().copied().eq(1..=chain.len() as u32);
-        ensure!(whole, "the chain of {thread} has a gap");
-        Ok((thread, chain.into_values().collect()))
-    };
-    numbered.into_iter().map(chain).collect()
-}
-
-/// The chains that the virtual machine has said.
-fn said(text: &str) -> Chains {
-    let mut chains = Chains::new();
-    let mut thread = String::new();
-    for line in text.lines() {
-        if let Some(name) = line.strip_prefix("stack ") {
-            name.clone_into(&mut thread);
-            chains.insert(thread.clone(), Chain::new());
-        } else if let Some(chain) = chains.get_mut(&thread) {
-            chain.extend((line != "ready").then(|| line.to_owned()));
-        }
-    }
-    chains
-}
-
-fn list<'a>(value: &'a Value, field: &str) -> Result<&'a [Value]> {
-    let list = value[field].as_array();
-    Ok(list.with_context(|| format!("no list {field}"))?)
-}
 
 /// The chains that a dump has of these threads. No stack has a guessed frame.
 fn read(running: &Running, names: &Chains, arguments: &[&str]) -> Result<Chains> {
@@ -179,7 +130,10 @@ fn with_switches(test: &str, sets: &[&[&str]]) {
     let programs = || -> Result<_> {
         let program = Program::build("Frames.java")?;
         let versions = jdks()?.into_iter().map(|jdk| jdk.version);
-        Ok((program.variants.into_iter().zip(versions), written()?))
+        Ok((
+            program.variants.into_iter().zip(versions),
+            written("Frames.java")?,
+        ))
     };
     let Some((variants, written)) = or_skip(test, programs()) else {
         return;

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use raddle_tests::{Mode, Program, RunFolder, Running, jdks, or_skip, raddle, say};
+use raddle_tests::{Mode, Program, RunFolder, Running, jdks, list, or_skip, raddle, say};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -59,11 +59,6 @@ fn document(running: &Running, arguments: &[&str]) -> Result<Value> {
     let output = dump(running, &[&["--json"], arguments].concat())?;
     ensure!(output.status.success(), "{output:?}");
     Ok(serde_json::from_slice(&output.stdout)?)
-}
-
-fn list<'a>(value: &'a Value, field: &str) -> Result<&'a [Value]> {
-    let list = value[field].as_array();
-    Ok(list.with_context(|| format!("no list {field}"))?)
 }
 
 /// The stack of a thread.

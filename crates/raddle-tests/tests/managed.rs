@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use raddle_tests::{Mode, Program, Running, find_tool, jdks, or_skip, raddle, say};
+use raddle_tests::{Mode, Program, Running, find_tool, jdks, list, or_skip, raddle, say};
 use serde_json::Value;
 
 /// Colon-separated interpreters that are tested beside those that are found.
@@ -41,11 +41,6 @@ fn dump(running: &Running, arguments: &[&str]) -> Result<Output> {
 fn document(running: &Running, arguments: &[&str]) -> Result<Value> {
     let arguments = [&["--json"], arguments].concat();
     Ok(serde_json::from_slice(&dump(running, &arguments)?.stdout)?)
-}
-
-fn list<'a>(value: &'a Value, field: &str) -> Result<&'a [Value]> {
-    let list = value[field].as_array();
-    Ok(list.with_context(|| format!("no list {field}"))?)
 }
 
 /// One line of a stack: `python wait_for_lock 16` or `native start_thread`; without a name, `?`.

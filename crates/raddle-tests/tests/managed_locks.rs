@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use anyhow::{Context, Result, ensure};
-use raddle_tests::{Mode, Program, RunFolder, Running, free_threaded, or_skip, raddle, say};
+use raddle_tests::{Mode, Program, RunFolder, Running, free_threaded, list, or_skip, raddle, say};
 use serde_json::Value;
 
 const MODE: Mode = Mode::Raddle { carriers: 2 };
@@ -16,11 +16,6 @@ const MODE: Mode = Mode::Raddle { carriers: 2 };
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The methods of the program in Java that want locks.
 const FUNCTIONS: [&str; 3] = ["Shares.lockOne", "Shares.lockTwo", "Shares.lockThree"];
-
-fn list<'a>(value: &'a Value, field: &str) -> Result<&'a [Value]> {
-    let list = value[field].as_array();
-    Ok(list.with_context(|| format!("no list {field}"))?)
-}
 
 /// The locks that are wanted in these functions, once there are waits for all of them.
 fn locks(running: &Running, functions: &[&str]) -> Result<Vec<Value>> {

@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use raddle_tests::{Mode, Program, Running, in_every_mode, raddle};
+use raddle_tests::{Mode, Program, Running, in_every_mode, list, raddle};
 use schema::conforms;
 use serde_json::Value;
 
@@ -66,11 +66,6 @@ fn dump_text(running: &Running, arguments: &[&str]) -> Result<String> {
 fn dump_json(running: &Running, arguments: &[&str]) -> Result<Value> {
     let arguments = [&["--json"], arguments].concat();
     Ok(serde_json::from_slice(&dump(running, &arguments)?.stdout)?)
-}
-
-fn list<'a>(value: &'a Value, field: &str) -> Result<&'a [Value]> {
-    let list = value[field].as_array();
-    Ok(list.with_context(|| format!("no list {field}"))?)
 }
 
 /// The names of the functions on a thread's stack, from the inside out, and how many frames are

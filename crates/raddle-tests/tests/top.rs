@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use raddle_tests::{Mode, Program, Running, in_every_mode, raddle};
+use raddle_tests::{Mode, Program, Running, in_every_mode, list, raddle};
 use rustix::process::Signal;
 use schema::conforms;
 use serde_json::Value;
@@ -60,11 +60,6 @@ fn document(pid: u32, arguments: &[&str]) -> Result<Value> {
         "{output:?}"
     );
     Ok(serde_json::from_slice(&output.stdout)?)
-}
-
-fn list<'a>(value: &'a Value, field: &str) -> Result<&'a [Value]> {
-    let list = value[field].as_array();
-    Ok(list.with_context(|| format!("no list {field}"))?)
 }
 
 fn number(value: &Value, field: &str) -> Result<f64> {

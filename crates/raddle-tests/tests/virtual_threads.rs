@@ -2,15 +2,15 @@
 //! exactly the chains that the virtual machine says, and locks that others hold in the heap are no
 //! deadlocks.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail, ensure};
-use raddle_tests::{Mode, Program, RunFolder, Running, jdks, or_skip, raddle, say};
+use anyhow::{Context, Result, ensure};
+use raddle_tests::chains::{Chain, Chains, said, written};
+use raddle_tests::{Mode, Program, RunFolder, Running, jdks, list, or_skip, raddle, say};
 use serde_json::Value;
 
 const MODE: Mode = Mode::Raddle { carriers: 2 };
@@ -29,49 +29,6 @@ const SWITCHES: [&str; 3] = [
     "-XX:+ShowHiddenFrames",
     "-Djdk.virtualThreadScheduler.parallelism=8",
 ];
-
-/// A method and the line where it is, as `frames.rs` has it.
-type Chain = Vec<String>;
-type Chains = BTreeMap<String, Chain>;
-
-/// The chains that the comments of the program name.
-fn written() -> Result<Chains> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/Virtual.java");
-    let mut numbered: BTreeMap<String, BTreeMap<u32, String>> = BTreeMap::new();
-    for (index, line) in fs::read_to_string(source)?.lines().enumerate() {
-        if let Some((_, mark)) = line.split_once("// at: ") {
-            let [thread, number, method] = mark.split(' ').collect::<Vec<_>>()[..] else {
-                bail!("line {}: {line}", index + 1);
-            };
-            let chain = numbered.entry(thread.to_owned()).or_default();
-            chain.insert(number.parse()?, format!("{method}:{}", index + 1));
-        }
-    }
-    let chains = numbered.into_iter();
-    Ok(chains
-        .map(|(thread, chain)| (thread, chain.into_values().collect()))
-        .collect())
-}
-
-/// The chains that the virtual machine has said.
-fn said(text: &str) -> Chains {
-    let mut chains = Chains::new();
-    let mut thread = String::new();
-    for line in text.lines() {
-        if let Some(rest) = line.strip_prefix("stack ") {
-            rest.split(' ').next().unwrap_or("").clone_into(&mut thread);
-            chains.insert(thread.clone(), Chain::new());
-        } else if let Some(chain) = chains.get_mut(&thread) {
-            chain.extend((line != "ready").then(|| line.to_owned()));
-        }
-    }
-    chains
-}
-
-fn list<'a>(value: &'a Value, field: &str) -> Result<&'a [Value]> {
-    let list = value[field].as_array();
-    Ok(list.with_context(|| format!("no list {field}"))?)
-}
 
 fn dump(running: &Running, arguments: &[&str]) -> Result<Output> {
     let mut command = Command::new(raddle()?);
@@ -202,7 +159,10 @@ fn those_on_carriers_are_exact_and_no_others_are_shown() {
     let test = "virtual_threads::those_on_carriers_are_exact_and_no_others_are_shown";
     let programs = || -> Result<_> {
         let program = Program::build("Virtual.java")?;
-        Ok((program.variants.into_iter().zip(jdks()?), written()?))
+        Ok((
+            program.variants.into_iter().zip(jdks()?),
+            written("Virtual.java")?,
+        ))
     };
     let Some((variants, written)) = or_skip(test, programs()) else {
         return;

@@ -1,6 +1,9 @@
 //! Bound threads of a recording: what the kernel counts of their kernel threads, and where in the
 //! kernel they wait.
 //!
+//! A kernel thread that has begun while it was recorded is counted from its beginning, however late
+//! it is found.
+//!
 //! A thread that has not executed since the last look waits where it did then: its stack is not
 //! read again.
 
@@ -9,9 +12,12 @@ use std::time::{Duration, Instant};
 
 use raddle_inspect::ThreadState;
 use raddle_record::bound::{KernelCounts, KernelWait};
+use raddle_record::clock::Moment;
 use raddle_record::history::{History, Position, StackNumber, Told};
 use raddle_record::profile::Thread;
-use raddle_stacks::{BoundThread, Captured, KernelTimes, Kind, StackReader, kernel_waits};
+use raddle_stacks::{
+    BoundThread, Captured, KernelTimes, Kind, StackReader, kernel_thread_began_ns, kernel_waits,
+};
 
 use super::chooser::Chooser;
 
@@ -26,6 +32,8 @@ const NEW_NS: u64 = 300_000_000;
 pub(super) struct Bound {
     pid: u32,
     begun: Instant,
+    /// The same, by CLOCK_BOOTTIME.
+    begun_ns: u64,
     threads: HashMap<Position, Followed>,
     waits: Vec<KernelWait>,
     counted: Instant,
@@ -40,6 +48,8 @@ pub(super) struct Bound {
 struct Followed {
     tid: u32,
     kernel_tid: u32,
+    /// When the kernel thread began, since recording began, if that was later.
+    began_ns: Option<u64>,
     first: Counted,
     last: Counted,
     /// At the last look: the CPU time, and the position of the wait in the kernel, if any.
@@ -72,6 +82,7 @@ impl Bound {
         Bound {
             pid,
             begun: Instant::now(),
+            begun_ns: Moment::now().boot_ns,
             threads: HashMap::new(),
             waits: Vec::new(),
             counted: Instant::now(),
@@ -100,9 +111,12 @@ impl Bound {
             let Some(now) = Counted::of(self.pid, thread.kernel_tid, self.begun) else {
                 continue;
             };
+            let (pid, begun_ns) = (self.pid, self.begun_ns);
             let followed = self.threads.entry(position).or_insert_with(|| Followed {
                 tid: thread.tid,
                 kernel_tid: thread.kernel_tid,
+                began_ns: kernel_thread_began_ns(pid, thread.kernel_tid)
+                    .and_then(|began_ns| began_ns.checked_sub(begun_ns)),
                 first: now,
                 last: now,
                 seen: None,
@@ -212,9 +226,12 @@ impl Bound {
 impl Followed {
     fn counts(&self, thread: &Thread) -> KernelCounts {
         let found_ns = self.first.at_ns;
-        // All that the kernel thread of a new thread has used was recorded.
-        let began_ns = thread.began_ns;
-        let began_ns = began_ns.filter(|&it| found_ns.saturating_sub(it) < NEW_NS);
+        // All that a new kernel thread has used was recorded.
+        let made_ns = thread.began_ns;
+        let began_ns = match self.began_ns {
+            Some(began_ns) => Some(began_ns.max(made_ns.unwrap_or(0))),
+            None => made_ns.filter(|&it| found_ns.saturating_sub(it) < NEW_NS),
+        };
         let (first, from_ns) = match began_ns {
             Some(began_ns) => (Counted::default(), began_ns),
             None => (self.first, found_ns),

@@ -13,7 +13,7 @@ use super::recorder::Recorder;
 use super::result;
 use crate::cli::LocksArguments;
 use crate::recording::ends_by_signal;
-use crate::stdout::print;
+use crate::stdout::{print, width};
 
 /// Looks at waits in each second.
 const FREQUENCY: u32 = 99;
@@ -28,7 +28,7 @@ pub(crate) fn run(arguments: &LocksArguments) -> Result<ExitCode> {
         let text = serde_json::to_string_pretty(&Document::of(&profile))?;
         print(&(text + "\n"))?;
     } else {
-        print(&locks::text(&profile))?;
+        print(&locks::text(&profile, width()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

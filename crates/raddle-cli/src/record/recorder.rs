@@ -371,7 +371,7 @@ impl Recorder {
                 }
             }
         };
-        let mut loads = Vec::new();
+        let (mut loads, mut has_bound) = (Vec::new(), false);
         let (wakers, clock) = (&mut self.wakers, self.recording.clock());
         let mut series = self.wake_series.as_mut();
         let goes_on = self.recording.poll(all, |timed, _| {
@@ -380,13 +380,19 @@ impl Recorder {
                 let stamp = Moment::now().stamp;
                 wakers.add(series.take(target), stamp);
             }
-            if timed.event.kind == EventKind::CODE {
-                loads.push((timed.boot_ns, timed.event.arg, timed.event.other));
+            match timed.event.kind {
+                EventKind::CODE => loads.push((timed.boot_ns, timed.event.arg, timed.event.other)),
+                EventKind::BIND => has_bound = true,
+                _ => {}
             }
             wakers.event(history, &timed.event, timed.boot_ns, &clock);
             history.event(timed.lane, &timed.event, timed.boot_ns);
         })?;
         attribute(history, pending, self.recording.told_ns());
+        if has_bound {
+            self.bound.count_now(self.recording.bound(), &self.history);
+            self.follow_carriers(target);
+        }
         if !self.is_sampled || self.series.refusal().is_some() {
             let (pid, modules) = (self.pid, target.modules);
             self.epochs.map_by_loader(pid, modules, &loads);

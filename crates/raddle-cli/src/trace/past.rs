@@ -101,7 +101,7 @@ fn open(path: &Path) -> Result<Past, Failure> {
                 .iter()
                 .map(|(tid, name)| (*tid, name.clone(), 0))
                 .collect(),
-            bound: Vec::new(),
+            bound: file.bound.clone(),
             memory: Box::new(file),
             missing: None,
         });

@@ -9,6 +9,7 @@ use super::layout::layout;
 use crate::state::carrier::Carrier;
 use crate::state::parts::recorder::TEXTS;
 use crate::state::process::PROCESS;
+use crate::state::thread::Thread;
 use crate::state::{accounting, events};
 use core::sync::atomic::Ordering;
 use raddle_inspect::{CRASH_MAGIC, CrashHeader, CrashName, CrashPart, Event, EventKind, Wire};
@@ -136,7 +137,10 @@ fn write_all(file: &Writer, signal: u32, pid: u32) -> Result<(), u32> {
     file.memory(PROCESS.list.as_ptr().addr(), listed * size_of::<usize>())?;
     file.part(&PROCESS.recorder)?;
     file.ring(&PROCESS.recorder.common)?;
-    for carrier in PROCESS.carriers() {
+    for carrier in PROCESS
+        .carriers()
+        .chain(PROCESS.threads.iter().filter_map(own))
+    {
         file.part(carrier)?;
         file.ring(&carrier.events)?;
         file.texts(&carrier.events)?;
@@ -149,10 +153,21 @@ fn write_all(file: &Writer, signal: u32, pid: u32) -> Result<(), u32> {
         .as_bytes(),
     )?;
     for thread in PROCESS.threads.iter() {
-        let (tid, name) = (thread.tid(), thread.name());
-        file.write(CrashName { tid, name }.as_bytes())?;
+        let name = CrashName {
+            bound: thread.bound.load(Ordering::Acquire).addr() as u64,
+            tid: thread.tid(),
+            reserved: 0,
+            name: thread.name(),
+        };
+        file.write(name.as_bytes())?;
     }
     Ok(())
+}
+
+/// Returns the carrier that runs a thread and nothing else, which no list has.
+fn own(thread: &Thread) -> Option<&Carrier> {
+    // SAFETY: null or a carrier, which is never freed.
+    unsafe { thread.bound.load(Ordering::Acquire).as_ref() }
 }
 
 /// The file.

@@ -20,6 +20,7 @@ use crate::scheduling::switch::{look_around, move_away, pick};
 use crate::state::attributes::Attributes;
 use crate::state::carrier::{Carrier, CarrierState, Source};
 use crate::state::clock;
+use crate::state::events;
 use crate::state::process::{PROCESS, Process};
 use crate::state::thread::{Life, Thread};
 use core::ptr::null_mut;
@@ -72,7 +73,9 @@ impl Process {
             // carrier, or it hasn't seen it.
             lives() && exchange(null_mut(), own) && (lives() || !exchange(own, null_mut()))
         });
-        if !is_given {
+        if is_given {
+            events::bound(thread, carrier);
+        } else {
             self.retire_carrier(carrier);
         }
         thread.is_routed();

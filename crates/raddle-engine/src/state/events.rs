@@ -250,6 +250,15 @@ pub fn created(thread: &Thread, parent: &Thread) {
     }
 }
 
+/// `thread` has been given `own`, a carrier that runs nothing else.
+#[cold]
+pub(crate) fn bound(thread: &Thread, own: &Carrier) {
+    if is_on() {
+        let carrier = Carrier::current();
+        note(carrier, EventKind::BIND, Some(thread), own.id.get());
+    }
+}
+
 /// The thread that runs here has mapped code at `address`, of the file with this inode.
 #[cold]
 pub fn mapped_code(address: usize, inode: impl FnOnce() -> u64) {

@@ -1,12 +1,61 @@
 //! Tables in text: numbers to the right, then a text that is cut where the line ends.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
-/// The columns of a terminal that a line fills at most.
-pub(super) const WIDTH: usize = 100;
+/// The columns of a text that is for no terminal, as in a file.
+pub const WIDTH: usize = 100;
+/// The least columns that the last text of a row has: rather than fewer, numbers are left out.
+const TEXT_LEAST: usize = 16;
 const GAP: &str = "  ";
 const CUT: &str = "...";
+
+/// A text in lines of limited width.
+pub(super) struct Page {
+    text: String,
+    width: usize,
+}
+
+impl Page {
+    pub(super) fn new(width: usize) -> Page {
+        Page {
+            text: String::new(),
+            width,
+        }
+    }
+
+    /// Adds a line, which is cut where it is too long.
+    pub(super) fn line(&mut self, line: &str) {
+        self.text.push_str(cut(line, self.width).trim_end());
+        self.text.push('\n');
+    }
+
+    /// Adds an empty line.
+    pub(super) fn gap(&mut self) {
+        self.text.push('\n');
+    }
+
+    /// Adds a sentence, in as many lines as it needs; those behind the first are indented.
+    pub(super) fn sentence(&mut self, text: &str) {
+        let mut line = String::new();
+        for word in text.split(' ') {
+            let is_first = line.trim_start().is_empty();
+            let longer = line.chars().count() + 1 + word.chars().count();
+            if !is_first && longer > self.width {
+                self.line(&line);
+                line = " ".into();
+            }
+            if !line.is_empty() {
+                line.push(' ');
+            }
+            line.push_str(word);
+        }
+        self.line(&line);
+    }
+
+    pub(super) fn into_text(self) -> String {
+        self.text
+    }
+}
 
 /// Rows of numbers with a text behind each.
 pub(super) struct Rows {
@@ -40,8 +89,8 @@ impl Rows {
         self.rows.is_empty()
     }
 
-    /// Writes the heads and the rows.
-    pub(super) fn write(&self, out: &mut String) {
+    /// Writes the heads and the rows. On a narrow page the last numbers are left out.
+    pub(super) fn write(&self, page: &mut Page) {
         let heads: Vec<String> = self.heads.iter().map(|&head| head.into()).collect();
         let mut widths = vec![0; heads.len()];
         for row in self.rows.iter().chain([&heads]) {
@@ -49,30 +98,28 @@ impl Rows {
                 *width = cell.chars().count().max(*width);
             }
         }
-        write_row(&heads, &widths, out);
-        let indent: usize = widths.iter().rev().skip(1).map(|it| it + GAP.len()).sum();
+        widths.pop();
+        let used = |widths: &[usize]| -> usize { widths.iter().map(|it| it + GAP.len()).sum() };
+        while widths.len() > 1 && used(&widths) + TEXT_LEAST > page.width {
+            widths.pop();
+        }
+        let indent = used(&widths);
+        write_row(&heads, &widths, page);
         for (position, row) in self.rows.iter().enumerate() {
-            write_row(row, &widths, out);
+            write_row(row, &widths, page);
             if let Some(note) = self.notes.get(&position) {
-                let note = cut(note, WIDTH.saturating_sub(indent + GAP.len()));
-                let _ = writeln!(out, "{:indent$}{GAP}{note}", "");
+                page.line(&format!("{:indent$}{GAP}{note}", ""));
             }
         }
     }
 }
 
-fn write_row(row: &[String], widths: &[usize], out: &mut String) {
-    let last = row.len().saturating_sub(1);
-    let mut used = 0;
-    for (index, (cell, &width)) in row.iter().zip(widths).enumerate() {
-        if index == last {
-            out.push_str(cut(cell, WIDTH.saturating_sub(used)).trim_end());
-        } else {
-            let _ = write!(out, "{cell:>width$}{GAP}");
-            used += width + GAP.len();
-        }
-    }
-    out.push('\n');
+/// Writes the first cells with these widths, and the last one.
+fn write_row(row: &[String], widths: &[usize], page: &mut Page) {
+    let numbers = row.iter().zip(widths);
+    let numbers = numbers.map(|(cell, &width)| format!("{cell:>width$}{GAP}"));
+    let text = row.last().map_or("", |it| it);
+    page.line(&(numbers.collect::<String>() + text));
 }
 
 /// Returns the text, or its begin if it has more than `width` characters.
@@ -122,13 +169,44 @@ mod tests {
         let mut rows = Rows::new(&["time", "where"]);
         rows.row(vec!["1.0us".into(), "é".repeat(200)]);
         rows.row(vec!["100.000s".into(), "main".into()]);
-        let mut text = String::new();
-        rows.write(&mut text);
+        let mut page = Page::new(WIDTH);
+        rows.write(&mut page);
+        let text = page.into_text();
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], "    time  where");
         assert_eq!(lines[1].chars().count(), WIDTH);
         assert!(lines[1].starts_with("   1.0us  é") && lines[1].ends_with("é..."));
         assert_eq!(lines[2], "100.000s  main");
+    }
+
+    #[test]
+    fn a_narrow_page_has_the_first_numbers_and_the_text() {
+        let mut rows = Rows::new(&["time", "share", "times", "where"]);
+        rows.row(vec![
+            "100.000s".into(),
+            "12.5%".into(),
+            "7".into(),
+            "main".into(),
+        ]);
+        rows.note("woken by main".into());
+        let text = |width| {
+            let mut page = Page::new(width);
+            rows.write(&mut page);
+            page.into_text()
+        };
+        let wide = "    time  share  times  where\n100.000s  12.5%      7  main\n";
+        assert!(text(40).starts_with(wide), "{}", text(40));
+        let narrow = "    time  where\n100.000s  main\n            woken by main\n";
+        assert_eq!(text(28), narrow);
+    }
+
+    #[test]
+    fn a_sentence_has_as_many_lines_as_it_needs() {
+        let mut page = Page::new(12);
+        page.sentence("one two three four averylongwordindeed five");
+        page.sentence("");
+        let expected = "one two\n  three four\n  averylo...\n  five\n\n";
+        assert_eq!(page.into_text(), expected);
     }
 
     #[test]

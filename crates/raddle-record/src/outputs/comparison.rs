@@ -15,6 +15,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 
+use super::columns::WIDTH;
 use super::folded::{self, Objects, microseconds};
 use super::totals::{FunctionTimes, Times, Totals};
 use super::{html, names, summary};
@@ -119,9 +120,9 @@ impl Comparison {
         }
     }
 
-    /// Returns the comparison as text, in lines of at most 100 columns.
-    pub fn text(&self) -> String {
-        text::text(self)
+    /// Returns the comparison as text, in lines of at most `width` columns.
+    pub fn text(&self, width: usize) -> String {
+        text::text(self, width)
     }
 }
 
@@ -257,9 +258,9 @@ fn stacks(before: &Profile, after: &Profile, counts: fn(&Sample) -> bool) -> Sta
 /// Those of the output.
 pub fn write_html(before: &Profile, after: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let comparison = Comparison::of(before, after);
-    let mut text = comparison.text();
+    let mut text = comparison.text(WIDTH);
     for (title, profile) in [("before", before), ("after", after)] {
-        text += &format!("\n\n{title}\n\n{}", summary::text(profile));
+        text += &format!("\n\n{title}\n\n{}", summary::text(profile, WIDTH));
     }
     let title = format!("{}: raddle report", names::program(after));
     let on_cpu = stacks(before, after, |sample| sample.activity.is_on_cpu());
@@ -306,11 +307,11 @@ mod tests {
         assert_eq!(of("work").on_cpu.self_share.after, 0.1);
         assert_eq!(comparison.activities["mutex"].change(), 0.0);
         assert_eq!(comparison.activities["running"].change(), 60e6);
-        let text = comparison.text();
+        let text = comparison.text(WIDTH);
         let line = "+60.00ms/s  30.00ms/s  90.00ms/s  +15.0%  +60.00ms/s  descend";
         assert!(text.contains(line), "{text}");
         assert!(!text.contains("shrank"), "{text}");
-        let text = Comparison::of(&longer(), &samples::small()).text();
+        let text = Comparison::of(&longer(), &samples::small()).text(WIDTH);
         assert!(
             text.contains("on CPU, shrank") && !text.contains("grew"),
             "{text}"
@@ -324,9 +325,9 @@ mod tests {
         let comparison = Comparison::of(&before, &longer());
         assert_eq!(comparison.measure, Measure::Billionths);
         assert!(
-            comparison.text().contains("+0.59%"),
+            comparison.text(WIDTH).contains("+0.59%"),
             "{}",
-            comparison.text()
+            comparison.text(WIDTH)
         );
     }
 
@@ -348,9 +349,11 @@ mod tests {
         for before in samples::hostile() {
             for after in samples::hostile() {
                 let comparison = Comparison::of(&before, &after);
-                for line in comparison.text().lines() {
-                    assert!(line.chars().count() <= 100, "{line}");
-                    assert!(!line.contains(char::is_control), "{line:?}");
+                for width in [40, 80, 200] {
+                    for line in comparison.text(width).lines() {
+                        assert!(line.chars().count() <= width, "{line}");
+                        assert!(!line.contains(char::is_control), "{line:?}");
+                    }
                 }
                 serde_json::to_string(&comparison).unwrap();
                 write_folded(&before, &after, &mut io::sink()).unwrap();

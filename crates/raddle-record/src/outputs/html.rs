@@ -18,6 +18,7 @@ use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 
+use super::columns::WIDTH;
 use super::{names, speedscope, summary};
 use crate::profile::Profile;
 
@@ -38,7 +39,7 @@ const STYLE: &str = include_str!("html/style.css");
 pub fn write(profile: &Profile, out: &mut dyn Write) -> io::Result<()> {
     let title = format!("{}: raddle record", names::program(profile));
     let file = speedscope::file(profile);
-    let summary = summary::text(profile);
+    let summary = summary::text(profile, WIDTH);
     write_page(&title, &summary, file.has_views().then_some(&file), out)
 }
 

@@ -1,8 +1,6 @@
 //! Locks that threads waited for, for a terminal.
 
-use std::fmt::Write;
-
-use super::columns::{Rows, WIDTH, count, cut, percent, time};
+use super::columns::{Page, Rows, count, percent, time};
 use super::names;
 use crate::managed_locks::of_program;
 use crate::profile::{Function, Lock, Profile};
@@ -18,37 +16,37 @@ const CONVOY: f64 = 2.0;
 /// Fewer waits are none.
 const CONVOY_WAITS: u64 = 50;
 
-/// Returns a text of lines of at most 100 columns: the locks, the longest time waited first.
-pub fn text(profile: &Profile) -> String {
-    let mut out = String::new();
+/// Returns a text of lines of at most `width` columns: the locks, the longest time waited first.
+pub fn text(profile: &Profile, width: usize) -> String {
+    let mut out = Page::new(width);
     let command: Vec<String> = profile.command.iter().map(|it| names::plain(it)).collect();
     let command = format!("process {}: {}", profile.pid, command.join(" "));
-    let _ = writeln!(out, "{}", cut(command.trim_end_matches(": "), WIDTH));
-    let _ = writeln!(
-        out,
+    out.line(command.trim_end_matches(": "));
+    out.sentence(&format!(
         "recorded {}; threads waited for {}",
         time(profile.duration_ns.into()),
         count(profile.locks.len() as u64, "lock")
-    );
+    ));
     for remark in &profile.remarks {
-        let _ = writeln!(out, "{}", cut(&names::plain(remark), WIDTH));
+        out.sentence(&names::plain(remark));
     }
     if profile.locks.is_empty() {
-        return out;
+        return out.into_text();
     }
-    out.push('\n');
+    out.gap();
     table(profile, &mut out);
     for (number, lock) in profile.locks.iter().take(LOCKS).enumerate() {
-        let _ = writeln!(out, "\n{}. {}", number + 1, name(lock));
+        out.gap();
+        out.sentence(&format!("{}. {}", number + 1, name(lock)));
         if let Some(convoy) = convoy(profile, lock) {
-            let _ = writeln!(out, "{}", cut(&convoy, WIDTH));
+            out.sentence(&convoy);
         }
         stacks(profile, lock, &mut out);
     }
-    out
+    out.into_text()
 }
 
-fn table(profile: &Profile, out: &mut String) {
+fn table(profile: &Profile, out: &mut Page) {
     let heads = [
         "waited", "longest", "waits", "threads", "holds", "held", "longest", "lock",
     ];
@@ -97,12 +95,12 @@ fn convoy(profile: &Profile, lock: &Lock) -> Option<String> {
 }
 
 /// Where threads waited, and what holders did meanwhile.
-fn stacks(profile: &Profile, lock: &Lock, out: &mut String) {
+fn stacks(profile: &Profile, lock: &Lock, out: &mut Page) {
     let whole = u128::from(lock.waited_ns);
     for &(stack, ns) in lock.waits_at.iter().take(STACKS) {
         let share = percent(ns.into(), whole);
         let line = format!("{share:>8} waited in {}", path(profile, lock, stack));
-        let _ = writeln!(out, "{}", cut(&line, WIDTH));
+        out.line(&line);
     }
     for holder in lock.held_at.iter().take(STACKS) {
         let share = percent(holder.waited_ns.into(), whole);
@@ -113,7 +111,7 @@ fn stacks(profile: &Profile, lock: &Lock, out: &mut String) {
             None => "code that it executed".into(),
         };
         let line = format!("{share:>8} held by {thread} in {place}");
-        let _ = writeln!(out, "{}", cut(&line, WIDTH));
+        out.line(&line);
     }
 }
 
@@ -145,6 +143,7 @@ fn path(profile: &Profile, lock: &Lock, stack: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outputs::columns::WIDTH;
     use crate::profile::{Holder, Thread};
 
     fn profile() -> Profile {
@@ -198,7 +197,7 @@ mod tests {
 
     #[test]
     fn a_lock_is_shown_with_its_waiters_and_holders() {
-        let text = text(&profile());
+        let text = text(&profile(), WIDTH);
         for part in [
             "threads waited for 1 lock\n",
             "3.000s  40.00ms    100        3     99  900.00ms  10.00ms  1. mutex table_lock (0x40)",
@@ -209,17 +208,24 @@ mod tests {
         ] {
             assert!(text.contains(part), "no {part}:\n{text}");
         }
-        assert!(text.lines().all(|line| line.chars().count() <= WIDTH));
+        for width in [40, 80, 200] {
+            let narrow = super::text(&profile(), width);
+            assert!(
+                narrow.lines().all(|line| line.chars().count() <= width),
+                "{narrow}"
+            );
+            assert!(narrow.contains("waited in"), "{narrow}");
+        }
     }
 
     #[test]
     fn without_locks_there_is_no_table() {
-        let empty = text(&Profile::default());
+        let empty = text(&Profile::default(), WIDTH);
         assert_eq!(empty.lines().count(), 2, "{empty}");
         let mut few = profile();
         few.locks[0].waits = 2;
-        assert!(!text(&few).contains("convoy"));
+        assert!(!text(&few, WIDTH).contains("convoy"));
         few.locks[0].waits_at = vec![(u32::MAX, 1)];
-        assert!(text(&few).contains("waited in"));
+        assert!(text(&few, WIDTH).contains("waited in"));
     }
 }

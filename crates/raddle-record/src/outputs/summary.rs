@@ -7,11 +7,10 @@ mod places;
 mod wakers;
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use raddle_inspect::WaitKind;
 
-use super::columns::{Rows, WIDTH, count, cut, percent, time};
+use super::columns::{Page, Rows, count, percent, time};
 use super::names::{self, ObjectNames};
 use crate::profile::{Activity, Profile, Thread, Wait};
 
@@ -20,9 +19,9 @@ const ROWS: usize = 10;
 /// The wakers that are named for an object.
 const WAKERS: usize = 3;
 
-/// Returns the summary, in lines of at most 100 columns.
-pub fn text(profile: &Profile) -> String {
-    let mut out = String::new();
+/// Returns the summary, in lines of at most `width` columns.
+pub fn text(profile: &Profile, width: usize) -> String {
+    let mut out = Page::new(width);
     head(profile, &mut out);
     states(profile, &mut out);
     places::functions(profile, &mut out);
@@ -30,16 +29,15 @@ pub fn text(profile: &Profile) -> String {
     wakers::wakers(profile, &mut out);
     threads(profile, &mut out);
     objects(profile, &mut out);
-    out
+    out.into_text()
 }
 
 /// What was recorded, and what is missing.
-fn head(profile: &Profile, out: &mut String) {
+fn head(profile: &Profile, out: &mut Page) {
     let command: Vec<String> = profile.command.iter().map(|it| names::plain(it)).collect();
     let command = format!("process {}: {}", profile.pid, command.join(" "));
-    let _ = writeln!(out, "{}", cut(command.trim_end_matches(": "), WIDTH));
-    let _ = write!(
-        out,
+    out.line(command.trim_end_matches(": "));
+    let mut recorded = format!(
         "recorded {}, {}, {}",
         time(profile.duration_ns.into()),
         count(profile.threads.len() as u64, "thread"),
@@ -47,41 +45,21 @@ fn head(profile: &Profile, out: &mut String) {
     );
     if profile.interval_ns != 0 {
         let interval = time(profile.interval_ns.into());
-        let _ = write!(out, ", a sample each {interval} of CPU time");
+        recorded += &format!(", a sample each {interval} of CPU time");
     }
-    out.push('\n');
+    out.sentence(&recorded);
     if profile.lost_events != 0 {
-        let _ = writeln!(
-            out,
+        out.sentence(&format!(
             "lost: {}; times that contain them are too short or too long",
             count(profile.lost_events, "event")
-        );
+        ));
     }
     if profile.lost_samples != 0 {
-        let _ = writeln!(out, "lost: {}", count(profile.lost_samples, "sample"));
+        out.sentence(&format!("lost: {}", count(profile.lost_samples, "sample")));
     }
     for remark in &profile.remarks {
-        wrap(&names::plain(remark), out);
+        out.sentence(&names::plain(remark));
     }
-}
-
-/// Writes a text in lines; those behind the first are indented.
-fn wrap(text: &str, out: &mut String) {
-    let mut used = 0;
-    for word in text.split(' ') {
-        let width = word.chars().count();
-        if used != 0 && used + 1 + width > WIDTH {
-            out.push_str("\n ");
-            used = 1;
-        }
-        if used != 0 {
-            out.push(' ');
-            used += 1;
-        }
-        out.push_str(word);
-        used += width;
-    }
-    out.push('\n');
 }
 
 fn sum(threads: &[Thread], part: impl Fn(&Thread) -> u64) -> u128 {
@@ -89,7 +67,7 @@ fn sum(threads: &[Thread], part: impl Fn(&Thread) -> u64) -> u128 {
 }
 
 /// Where the threads' time went.
-fn states(profile: &Profile, out: &mut String) {
+fn states(profile: &Profile, out: &mut Page) {
     let threads = &profile.threads;
     let running = sum(threads, |it| it.running_ns);
     let runnable = sum(threads, |it| it.runnable_ns);
@@ -116,7 +94,7 @@ fn states(profile: &Profile, out: &mut String) {
         let what = format!("  {}", kind.word());
         rows.row(vec![time(part), percent(part, whole), what]);
     }
-    out.push('\n');
+    out.gap();
     rows.write(out);
 }
 
@@ -135,7 +113,7 @@ fn kinds(waits: &[Wait]) -> Vec<(WaitKind, u128)> {
 }
 
 /// The threads that were on carriers for the longest time.
-fn threads(profile: &Profile, out: &mut String) {
+fn threads(profile: &Profile, out: &mut Page) {
     let mut sorted: Vec<&Thread> = profile.threads.iter().collect();
     sorted.sort_by_key(|it| {
         let paused_ns = u128::from(it.runnable_ns) + u128::from(it.in_kernel_ns);
@@ -170,7 +148,7 @@ fn threads(profile: &Profile, out: &mut String) {
 }
 
 /// The objects that threads waited for longest.
-fn objects(profile: &Profile, out: &mut String) {
+fn objects(profile: &Profile, out: &mut Page) {
     let names = ObjectNames::of(profile);
     let mut rows = Rows::new(&[
         "time",
@@ -220,7 +198,7 @@ fn wakers(profile: &Profile, wait: &Wait) -> Option<String> {
 }
 
 /// Writes a table below its title, which says of how many rows these are the first.
-fn section(title: &str, rows: &Rows, all: usize, out: &mut String) {
+fn section(title: &str, rows: &Rows, all: usize, out: &mut Page) {
     if rows.is_empty() {
         return;
     }
@@ -229,18 +207,20 @@ fn section(title: &str, rows: &Rows, all: usize, out: &mut String) {
     } else {
         String::new()
     };
-    let _ = writeln!(out, "\n{title}{part}");
+    out.gap();
+    out.sentence(&format!("{title}{part}"));
     rows.write(out);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::outputs::columns::WIDTH;
     use crate::outputs::samples;
 
     #[test]
     fn a_summary_says_where_the_time_went() {
-        let text = text(&samples::small());
+        let text = text(&samples::small(), WIDTH);
         let expected = "\
 process 4711: ./server --port 8080
 recorded 1.000s, 10 threads, 4 stacks, a sample each 10.00ms of CPU time
@@ -262,16 +242,18 @@ recorded 1.000s, 10 threads, 4 stacks, a sample each 10.00ms of CPU time
 
     #[test]
     fn a_summary_of_nothing_is_short() {
-        let text = text(&Profile::default());
+        let text = text(&Profile::default(), WIDTH);
         assert_eq!(text.lines().count(), 2, "{text}");
     }
 
     #[test]
     fn hostile_profiles_have_lines_of_limited_width() {
         for profile in samples::hostile() {
-            for line in text(&profile).lines() {
-                assert!(line.chars().count() <= WIDTH, "{line}");
-                assert!(!line.contains(char::is_control), "{line:?}");
+            for width in [40, 80, 200] {
+                for line in text(&profile, width).lines() {
+                    assert!(line.chars().count() <= width, "{line}");
+                    assert!(!line.contains(char::is_control), "{line:?}");
+                }
             }
         }
     }

@@ -129,11 +129,12 @@ impl<'a> CoreWriter<'a> {
         Ok(())
     }
 
-    /// Copies a range once more, as far as it belongs into the core.
+    /// Copies a range once more, as far as it belongs into the core; with other bytes than those of
+    /// memory if some are given.
     ///
     /// # Errors
     /// Those of the file.
-    pub fn copy_again(&mut self, range: Range<u64>) -> io::Result<()> {
+    pub fn copy_again(&mut self, range: Range<u64>, bytes: Option<&[u8]>) -> io::Result<()> {
         let after = |segment: &Segment| segment.range.end <= range.start;
         let first = self.segments.partition_point(after);
         // The stack of a thread is in one mapping.
@@ -145,7 +146,10 @@ impl<'a> CoreWriter<'a> {
         while at < end {
             let size = (end - at).min(PIECE);
             let room = &mut self.buffer[..size as usize];
-            let got = self.memory.read(at, room);
+            let got = match bytes {
+                Some(bytes) => copy_part(&bytes[(at - range.start) as usize..], room),
+                None => self.memory.read(at, room),
+            };
             let offset = segment.offset + (at - segment.range.start);
             self.file.write_all_at(&room[..got], offset)?;
             at += got as u64;
@@ -175,6 +179,13 @@ impl<'a> CoreWriter<'a> {
         self.file.set_len(bytes)?;
         Ok(bytes)
     }
+}
+
+/// Copies as much as there is and fits; returns how much that is.
+fn copy_part(from: &[u8], to: &mut [u8]) -> usize {
+    let length = from.len().min(to.len());
+    to[..length].copy_from_slice(&from[..length]);
+    length
 }
 
 fn note_segment(offset: u64, notes: &NoteWriter) -> Segment {

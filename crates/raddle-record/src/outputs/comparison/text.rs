@@ -1,22 +1,21 @@
 //! A comparison as text.
 
-use std::fmt::Write;
-
 use super::{Comparison, FunctionChange, FunctionComparison, Measure, Pair, Side};
-use crate::outputs::columns::{Rows, WIDTH, count, cut, time};
+use crate::outputs::columns::{Page, Rows, count, time};
 
 /// The lines of each table.
 const ROWS: usize = 10;
 
-pub(super) fn text(comparison: &Comparison) -> String {
-    let mut out = String::new();
+pub(super) fn text(comparison: &Comparison, width: usize) -> String {
+    let mut out = Page::new(width);
     side("before", &comparison.before, &mut out);
     side("after", &comparison.after, &mut out);
     let (unit, explained) = match comparison.measure {
         Measure::NsPerSecond => ("/s", "times are those in a second of the recording"),
         Measure::Billionths => ("", "times are shares: a file does not say how long it took"),
     };
-    let _ = writeln!(out, "{explained}\n");
+    out.sentence(explained);
+    out.gap();
     let show = Show {
         measure: comparison.measure,
         unit,
@@ -45,7 +44,7 @@ pub(super) fn text(comparison: &Comparison) -> String {
     ] {
         table(comparison, &show, title, pick, direction, &mut out);
     }
-    out
+    out.into_text()
 }
 
 fn on_cpu(function: &FunctionComparison) -> &FunctionChange {
@@ -56,7 +55,7 @@ fn off_cpu(function: &FunctionComparison) -> &FunctionChange {
     &function.off_cpu
 }
 
-fn side(title: &str, side: &Side, out: &mut String) {
+fn side(title: &str, side: &Side, out: &mut Page) {
     let lost = match (side.lost_events, side.lost_samples) {
         (0, 0) => String::new(),
         (events, samples) => format!(
@@ -75,9 +74,9 @@ fn side(title: &str, side: &Side, out: &mut String) {
         time(side.duration_ns.into()),
         count(side.threads as u64, "thread"),
     );
-    let _ = writeln!(out, "{}", cut(&line, WIDTH));
+    out.line(&line);
     for remark in &side.remarks {
-        let _ = writeln!(out, "{}", cut(&format!("  {remark}"), WIDTH));
+        out.line(&format!("  {remark}"));
     }
 }
 
@@ -113,7 +112,7 @@ fn table(
     title: &str,
     pick: fn(&FunctionComparison) -> &FunctionChange,
     direction: f64,
-    out: &mut String,
+    out: &mut Page,
 ) {
     let change = |function: &FunctionComparison| pick(function).own.change() * direction;
     let functions = comparison.functions.iter();
@@ -139,6 +138,7 @@ fn table(
     } else {
         String::new()
     };
-    let _ = writeln!(out, "\n{title}{part}");
+    out.gap();
+    out.line(&format!("{title}{part}"));
     rows.write(out);
 }

@@ -9,7 +9,9 @@ use prost::Message;
 use super::fields::Limits;
 use super::messages::{self, Function, Label, Line, Location, Sample as Stack, ValueType};
 use super::*;
+use crate::outputs::columns::WIDTH;
 use crate::outputs::samples;
+use crate::outputs::summary;
 use crate::outputs::totals::Totals;
 
 fn file(profile: &Profile) -> Vec<u8> {
@@ -111,7 +113,7 @@ fn what_was_written_is_read() {
         String::from_utf8(text).unwrap()
     });
     assert_eq!(texts[0], texts[1]);
-    let summaries = [&read, &written].map(crate::outputs::summary::text);
+    let summaries = [&read, &written].map(|it| summary::text(it, WIDTH));
     assert_eq!(summaries[0], summaries[1]);
     assert_eq!(decoded(&file(&read)).sample.len(), written.samples.len());
 }
@@ -299,7 +301,7 @@ fn damaged_bytes_never_panic() {
         }
         bytes.truncate(random() % (bytes.len() * 2));
         if let Ok(profile) = read(&mut &bytes[..]) {
-            crate::outputs::summary::text(&profile);
+            summary::text(&profile, WIDTH);
             write(&profile, &mut io::sink()).unwrap();
         }
     }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::{ROWS, section};
-use crate::outputs::columns::{Rows, percent, time};
+use crate::outputs::columns::{Page, Rows, percent, time};
 use crate::outputs::names;
 use crate::outputs::totals::Totals;
 use crate::profile::{Activity, Profile};
@@ -13,7 +13,7 @@ use crate::profile::{Activity, Profile};
 const DEPTH: usize = 4;
 
 /// The functions with the most time of their own on a CPU.
-pub(super) fn functions(profile: &Profile, out: &mut String) {
+pub(super) fn functions(profile: &Profile, out: &mut Page) {
     let totals = Totals::of(profile);
     let mut sorted = totals.functions;
     sorted.retain(|function| function.on_cpu.own_ns != 0);
@@ -34,7 +34,7 @@ pub(super) fn functions(profile: &Profile, out: &mut String) {
 }
 
 /// The places where threads spent the most time off the CPU.
-pub(super) fn pauses(profile: &Profile, out: &mut String) {
+pub(super) fn pauses(profile: &Profile, out: &mut Page) {
     let mut places: BTreeMap<(String, String), (u128, u64)> = BTreeMap::new();
     let mut whole = 0;
     for sample in &profile.samples {

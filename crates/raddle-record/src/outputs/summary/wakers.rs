@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::{ROWS, section};
-use crate::outputs::columns::{Rows, percent, time};
+use crate::outputs::columns::{Page, Rows, percent, time};
 use crate::outputs::names::{self, ThreadNames};
 use crate::outputs::wakers::{is_sleep, word};
 use crate::profile::{Function, Origin, Profile, Waker};
@@ -23,7 +23,7 @@ struct Place {
     wakers: BTreeMap<String, u128>,
 }
 
-pub(super) fn wakers(profile: &Profile, out: &mut String) {
+pub(super) fn wakers(profile: &Profile, out: &mut Page) {
     let threads = ThreadNames::groups(profile);
     let mut places: BTreeMap<String, Place> = BTreeMap::new();
     let mut whole = 0;
