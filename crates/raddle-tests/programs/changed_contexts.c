@@ -321,6 +321,51 @@ CASE(the_changes_of_two_handlers)
     IS(registers.r12, BEFORE.r12 + 2);
 }
 
+/* Reads by an instruction that can't be patched: jumps lead right before and right behind it. */
+long unpatched_read(int descriptor, void *to, size_t size, long zero);
+__asm__("unpatched_read:\n"
+        "xor %eax, %eax\n"
+        "test %rcx, %rcx\n jnz 2f\n jz 1f\n nop\n nop\n nop\n"
+        "1: syscall\n"
+        "2: ret\n"
+        "nop\n nop\n nop\n nop\n jmp 2b\n jmp 1b\n");
+
+static void count(int signal)
+{
+    (void)signal;
+    handled++;
+}
+
+static void *read_unpatched(void *result)
+{
+    char byte = 0;
+    is_calling = 1;
+    *(long *)result = unpatched_read(pipe_ends[0], &byte, 1, 0);
+    return NULL;
+}
+
+static long interrupted_unpatched(int flags)
+{
+    pthread_t sender;
+    long result = 0;
+    struct sigaction action = {.sa_handler = count, .sa_flags = flags};
+    OK(sigaction(SIGUSR1, &action, NULL));
+    OK(pipe(pipe_ends));
+    handled = is_calling = 0;
+    OK(pthread_create(&caller, NULL, read_unpatched, &result));
+    OK(pthread_create(&sender, NULL, send, NULL));
+    OK(pthread_join(sender, NULL));
+    OK(pthread_join(caller, NULL));
+    CHECK(handled > 0);
+    return result;
+}
+
+CASE(a_call_of_code_that_is_not_patched)
+{
+    IS(interrupted_unpatched(0), -EINTR);
+    IS(interrupted_unpatched(SA_RESTART), 1);
+}
+
 static volatile int forks_seen;
 
 static void on_alarm(int signal, siginfo_t *info, void *context)

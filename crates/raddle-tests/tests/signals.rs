@@ -75,6 +75,7 @@ mod contexts {
         another_number_of_a_call_that_begins_again,
         a_call_that_a_handler_pushes,
         the_changes_of_two_handlers,
+        a_call_of_code_that_is_not_patched,
         forks_that_a_timer_interrupts,
         coroutines_that_exchange_their_contexts,
     }

@@ -141,6 +141,24 @@ impl SigContext {
         is_call.then(|| (end - 2, u32::from_le_bytes([a, b, c, d]).into()))
     }
 
+    /// Returns the end and the number of the system call that the kernel restarts here: it has put
+    /// the instruction pointer back to the instruction. A call that is about to be made for the
+    /// first time looks the same, if the one before was made here as well.
+    ///
+    /// # Safety
+    /// The registers must be those of interrupted code.
+    pub unsafe fn restarting_call(&self) -> Option<(usize, u64)> {
+        const CALL: [u8; 2] = [0x0f, 0x05];
+        let end = self.instruction_pointer().wrapping_add(CALL.len());
+        if self.syscall_end() != end {
+            return None;
+        }
+        let code = with_exposed_provenance::<[u8; CALL.len()]>(self.instruction_pointer());
+        // SAFETY: the instruction that is next; the one that noted its end has been executed here.
+        let is_call = unsafe { code.read_unaligned() } == CALL;
+        is_call.then_some((end, self.rax))
+    }
+
     /// Forgets the end of the last system call.
     #[inline(always)]
     pub fn forget_syscall_end(&mut self) {

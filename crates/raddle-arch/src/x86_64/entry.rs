@@ -18,9 +18,9 @@
 //! A call that passes to the kernel without a handler has no registers below the `CallFrame`.
 //!
 //! `raddle_entry_vector` has a frame of its own around this one, with xmm0 to xmm15 in it;
-//! `raddle_entry_clone_after` has the same around a frame like this one. Where a
-//! call by a run-time number goes through `raddle_entry_clone_before`, one return address more lies
-//! above the entry's frame. At a clone-like call the frame is a [`CloneFrame`]:
+//! `raddle_entry_clone_after` has the same around a frame like this one. Where a call by a run-time
+//! number goes through `raddle_entry_clone_before`, one return address more lies above the entry's
+//! frame. At a clone-like call the frame is a [`CloneFrame`]:
 //!
 //! ```text
 //!   [ address after the site   ]  pushed by the stub

@@ -19,7 +19,7 @@ use raddle_engine::helpers::POKE;
 use raddle_engine::signals::Progress;
 use raddle_engine::{Carrier, PROCESS, Thread, events};
 use raddle_sys::abi::{SigAction, SigContext, SigInfo, StackT};
-use raddle_sys::{err, errno};
+use raddle_sys::{err, errno, nr};
 
 /// libc's signal that cancels a thread.
 ///
@@ -340,6 +340,8 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
             }
         } else if is_pass_end(registers.instruction_pointer()) {
             registers.forget_syscall_end(); // it has been decided
+        } else if interrupts {
+            end_unpatched_call(registers);
         }
         // The return of the last handler has popped this word, and a call may have overwritten it
         // since.
@@ -356,6 +358,46 @@ unsafe fn enter(frame: *mut Moved, thread: &Thread, info: &SigInfo, action: &Sig
         raddle_enter_handler(signal, info, context, action.handler, frame)
     }
 }
+
+/// Ends a call of code that isn't patched, which the kernel would restart because the runtime's
+/// handler has SA_RESTART.
+unsafe fn end_unpatched_call(registers: &mut SigContext) {
+    // SAFETY: the registers of the code that the signal has interrupted.
+    if let Some((end, number)) = unsafe { registers.restarting_call() }
+        && RESTARTED.contains(&(number as u32))
+    {
+        registers.set_instruction_pointer(end);
+        registers.set_syscall_result(err(errno::EINTR));
+    }
+}
+
+/// Calls that Linux restarts behind handlers with SA_RESTART only (`signal(7)`).
+const RESTARTED: [u32; 24] = [
+    nr::__NR_read,
+    nr::__NR_readv,
+    nr::__NR_write,
+    nr::__NR_writev,
+    nr::__NR_preadv,
+    nr::__NR_pwritev,
+    nr::__NR_ioctl,
+    nr::__NR_open,
+    nr::__NR_openat,
+    nr::__NR_wait4,
+    nr::__NR_waitid,
+    nr::__NR_accept,
+    nr::__NR_accept4,
+    nr::__NR_connect,
+    nr::__NR_recvfrom,
+    nr::__NR_recvmsg,
+    nr::__NR_sendto,
+    nr::__NR_sendmsg,
+    nr::__NR_flock,
+    nr::__NR_fcntl,
+    nr::__NR_mq_timedreceive,
+    nr::__NR_mq_timedsend,
+    nr::__NR_futex,
+    nr::__NR_getrandom,
+];
 
 /// Enters a handler that another signal interrupts before its first instruction. Linux prepares the
 /// frames of all due signals before it runs a handler, so the handler of the last signal runs
