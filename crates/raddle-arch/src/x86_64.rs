@@ -21,6 +21,7 @@ mod tripwire;
 mod ums_fast;
 mod ums_light;
 mod user_copy;
+mod wide;
 
 pub use calls::{call_by_jumps, call_on, call_on_with, call_restartable, restart};
 pub use context::{
@@ -37,3 +38,4 @@ pub use switch::{
 };
 pub use system_call::{call_keeping_stack, call_unless, resume_interrupted_call, syscall6};
 pub use user_copy::{resume_after_fault, user_copy, user_exchange, user_load, user_store};
+pub use wide::WideState;

@@ -33,4 +33,5 @@ raddle_arch::system_call_entries! {
     on_attention: crate::signal::on_attention,
     clone_before: crate::task::process::clone_before,
     clone_after: crate::task::process::clone_after,
+    wide: crate::frame::WIDE,
 }

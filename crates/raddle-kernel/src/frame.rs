@@ -5,7 +5,7 @@
 //! `raddle_pass_begin`: the signal handler asks here whether it has interrupted that code.
 
 use crate::user::User;
-use raddle_arch::{CallFrame, EntryReturns, RED_ZONE};
+use raddle_arch::{CallFrame, EntryReturns, RED_ZONE, WideState};
 use raddle_sys::abi::SigContext;
 use raddle_sys::{err, errno, syscall6};
 
@@ -147,9 +147,14 @@ unsafe extern "C" {
     static raddle_pass_end: u8;
     static raddle_vector_return: u8;
     static raddle_after_return: u8;
+    static raddle_wide_return: u8;
     static raddle_clone_return: u8;
     static raddle_plain_clone_return: u8;
 }
+
+/// The vector state that entries save where it is in use. Nothing before the first thread: a call
+/// of the only thread returns on the CPU where it began.
+pub static WIDE: WideState = WideState::new();
 
 /// Returns where entries that call another one go on.
 pub fn entry_returns() -> EntryReturns {
@@ -157,8 +162,9 @@ pub fn entry_returns() -> EntryReturns {
     let plain_clone = (&raw const raddle_plain_clone_return).addr();
     let vector = (&raw const raddle_vector_return).addr();
     let after = (&raw const raddle_after_return).addr();
+    let wide = (&raw const raddle_wide_return).addr();
     EntryReturns {
-        vector: [vector, after],
+        vector: [vector, wide, after],
         direct: [clone, plain_clone],
     }
 }

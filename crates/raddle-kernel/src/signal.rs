@@ -35,6 +35,7 @@ pub mod stops;
 pub mod timers;
 mod tsc;
 
+use crate::frame::WIDE;
 use crate::mode::{is_virtual, set_virtual};
 use core::sync::atomic::Ordering;
 use raddle_engine::chaos::{self, Point};
@@ -75,6 +76,7 @@ pub fn virtualize() {
     }
     let carrier = Carrier::current();
     let thread = carrier.thread();
+    WIDE.find();
     // SAFETY: opens no signal.
     let mask = unsafe { change_signal_mask(nr::SIG_BLOCK, 0) };
     thread.signals.mask.store(mask, Ordering::Relaxed);

@@ -17,8 +17,20 @@
 //!
 //! A call that passes to the kernel without a handler has no registers below the `CallFrame`.
 //!
-//! `raddle_entry_vector` has a frame of its own around this one, with xmm0 to xmm15 in it;
-//! `raddle_entry_clone_after` has the same around a frame like this one. Where a call by a run-time
+//! `raddle_entry_vector` has a frame of its own around this one, with xmm0 to xmm15 in it, and with
+//! the wide state if any of it is in use ([`WideState`](crate::WideState)):
+//!
+//! ```text
+//!   [ return address           ]  into the stub
+//!   [ rbp                      ]  <- rbp
+//!   [ address of the wide state]  or 0
+//!   [ xmm0 to xmm15            ]
+//!   [ wide state               ]  in the form of `xsave`, or nothing
+//!   [ return address           ]
+//! ```
+//!
+//! `raddle_entry_clone_after` has the same, without the wide state, around a frame like the first
+//! one. Where a call by a run-time
 //! number goes through `raddle_entry_clone_before`, one return address more lies above the entry's
 //! frame. At a clone-like call the frame is a [`CloneFrame`]:
 //!
@@ -48,7 +60,8 @@
 /// `$carrier` is a module with the offsets of the carrier's fields `RAW`, `ATTENTION` and `CURRENT`
 /// and the bit `SIGNALLED`; `$call_site` and `$call_frame` are the offsets of a thread's fields.
 /// `$handlers` is a table of 512 handlers by number, 0 where the kernel answers. `$on_attention`
-/// gets the result and the `CallFrame`, `$before_call` the `CallFrame`.
+/// gets the result and the `CallFrame`, `$before_call` the `CallFrame`. `$wide` is a
+/// [`WideState`](crate::WideState).
 #[macro_export]
 macro_rules! system_call_entries {
     (
@@ -59,7 +72,8 @@ macro_rules! system_call_entries {
         before_call: $before_call:path,
         on_attention: $on_attention:path,
         clone_before: $clone_before:path,
-        clone_after: $clone_after:path $(,)?
+        clone_after: $clone_after:path,
+        wide: $wide:path $(,)?
     ) => {
         ::core::arch::global_asm!(
             ".pushsection .text.raddle_boundary,\"ax\",@progbits",
@@ -69,6 +83,8 @@ macro_rules! system_call_entries {
             ".globl raddle_entry_plain_clone_before, raddle_plain_clone_return",
             ".hidden raddle_vector_return, raddle_clone_return, raddle_after_return",
             ".globl raddle_vector_return, raddle_clone_return, raddle_after_return",
+            ".hidden raddle_wide_return",
+            ".globl raddle_wide_return",
             ".hidden raddle_pass_check, raddle_pass_begin, raddle_pass_end",
             ".globl raddle_entry_plain, raddle_entry_vector",
             ".globl raddle_entry_clone_before, raddle_entry_clone_after, raddle_child_start",
@@ -141,11 +157,67 @@ macro_rules! system_call_entries {
             "raddle_entry_vector:",
             ".cfi_startproc",
             $crate::enter_frame!(),
+            "push 0",
             $crate::save_vectors!(),
+            "mov r11d, [rip + {wide}]",
+            "test r11d, r11d",
+            "jz 2f",
+            "push rax",
+            "push rdx",
+            "mov ecx, 1",
+            "xgetbv", // edx:eax = components in use
+            "and r11d, eax",
+            "pop rdx",
+            "pop rax",
+            "jnz 5f", // the flags are those of `and`
+            "2:",
             "call raddle_entry_plain",
             "raddle_vector_return:",
+            "cmp dword ptr [rip + {wide}], 0",
+            "je 4f",
+            "mov r11, rax",
+            "push rdx",
+            "mov ecx, 1",
+            "xgetbv",
+            "pop rdx",
+            "test eax, [rip + {wide}]",
+            "mov rax, r11",
+            "jz 4f",
+            "vzeroupper", // another thread's: there was nothing in use before
+            "4:",
             $crate::load_vectors!(),
+            ".cfi_remember_state",
             $crate::leave_frame!(),
+            ".cfi_restore_state",
+            "5:", // r11 = components to save; rax, rdx keep what they have
+            "sub rsp, [rip + {wide} + 8]",
+            "and rsp, -64",
+            "mov [rbp - 8], rsp",
+            "pxor xmm0, xmm0", // the header
+            "movaps [rsp + 512], xmm0",
+            "movaps [rsp + 528], xmm0",
+            "movaps [rsp + 544], xmm0",
+            "movaps [rsp + 560], xmm0",
+            "mov rcx, rax",
+            "mov eax, r11d",
+            "mov r11, rdx",
+            "xor edx, edx",
+            "xsave64 [rsp]",
+            "mov rdx, r11",
+            "mov rax, rcx",
+            "call raddle_entry_plain",
+            "raddle_wide_return:",
+            "mov rcx, rax",
+            "mov r11, rdx",
+            "stmxcsr [rsp + 24]", // not the one of the call's beginning
+            "mov eax, [rip + {wide}]",
+            "xor edx, edx",
+            "xrstor64 [rsp]",
+            "mov rdx, r11",
+            "mov rax, rcx",
+            "lea rsp, [rbp - 8 - 256]",
+            "and rsp, -16",
+            "jmp 4b",
             ".cfi_endproc",
             // ---- clone, before, in a function without vectors
             ".p2align 6",
@@ -209,6 +281,7 @@ macro_rules! system_call_entries {
             "ret",
             "7:",
             $crate::enter_frame!(),
+            "push 0",
             $crate::save_vectors!(),
             "call 9f",
             "raddle_after_return:",
@@ -262,6 +335,7 @@ macro_rules! system_call_entries {
             on_attention = sym $on_attention,
             clone_before = sym $clone_before,
             clone_after = sym $clone_after,
+            wide = sym $wide,
         );
     };
 }
@@ -346,7 +420,7 @@ impl CallFrame {
         // entry.
         unsafe {
             if returns.vector.contains(&(*frame)[1]) {
-                vectors = Some(((*frame)[0] - VECTORS) & !15);
+                vectors = Some(Vectors::of((*frame)[0]));
                 frame = core::ptr::with_exposed_provenance((*frame)[0]);
             }
             let rbp = frame.cast::<u64>();
@@ -365,7 +439,7 @@ const VECTORS: usize = 256;
 /// The return addresses of entries that call another one.
 pub struct EntryReturns {
     /// Of those that have a frame with the vector registers.
-    pub vector: [usize; 2],
+    pub vector: [usize; 3],
     /// Of those without a frame.
     pub direct: [usize; 2],
 }
@@ -376,8 +450,29 @@ pub struct Caller {
     pub(crate) rbp: *const u64,
     /// Where the stub pushed the address after the site.
     pub(crate) site: *const usize,
-    /// Where an entry has saved xmm0 to xmm15.
-    pub(crate) vectors: Option<usize>,
+    /// What an entry has saved of the vector registers.
+    pub(crate) vectors: Option<Vectors>,
+}
+
+/// Where an entry has saved vector registers.
+#[derive(Clone, Copy)]
+pub(crate) struct Vectors {
+    /// Of xmm0 to xmm15.
+    pub narrow: usize,
+    /// Of the wide state; 0 if none was in use.
+    pub wide: usize,
+}
+
+impl Vectors {
+    /// Returns those of the entry with this frame pointer.
+    unsafe fn of(frame: usize) -> Self {
+        let wide = frame - size_of::<usize>();
+        Self {
+            narrow: (wide - VECTORS) & !15,
+            // SAFETY: the entry has pushed the word.
+            wide: unsafe { *core::ptr::with_exposed_provenance(wide) },
+        }
+    }
 }
 
 impl Caller {

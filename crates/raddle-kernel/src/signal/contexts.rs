@@ -3,7 +3,7 @@
 //! [`raddle_arch::SigContext::show_call`] has the registers. Here is which call that is, and what
 //! becomes of it.
 
-use crate::frame::{entry_returns, is_pass, is_pass_end};
+use crate::frame::{WIDE, entry_returns, is_pass, is_pass_end};
 use crate::signal::entry::{Moved, raddle_deliver_asks, raddle_delivered};
 use raddle_arch::{Hidden, Interrupted, Shown, SigContext};
 use raddle_engine::Thread;
@@ -23,7 +23,7 @@ pub(super) unsafe fn show(frame: *mut Moved, thread: &Thread) {
             (*frame).hidden = note(context, thread);
         }
         if (*frame).hidden.is_call() {
-            context.show_call(&(*frame).hidden, &entry_returns());
+            context.show_call(&(*frame).hidden, &entry_returns(), &WIDE);
         }
     }
 }
@@ -68,7 +68,7 @@ pub(super) unsafe fn hide(frame: *mut Moved, thread: &Thread) {
         }
         let context = &mut (*frame).context.context;
         let behind = (&raw const raddle_delivered).addr();
-        if !context.hide_call(hidden, &entry_returns(), behind) {
+        if !context.hide_call(hidden, &entry_returns(), &WIDE, behind) {
             *hidden = Hidden::NONE;
             thread.signals.call_frame.set(core::ptr::null());
             thread.signals.call_site.set(0);

@@ -12,7 +12,8 @@
 //! that changes the context leaves the call, as a jump out of the handler does.
 
 use super::SigContext;
-use crate::{CallFrame, EntryReturns, RED_ZONE};
+use crate::x86_64::entry::Vectors;
+use crate::{CallFrame, EntryReturns, RED_ZONE, WideState};
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 
 /// Bytes between the place in a stub where a call begins, with all registers as at the site, and
@@ -29,6 +30,8 @@ const HANDLED: u64 = 1;
 const VECTORS_USED: u64 = 2;
 /// Where xmm0 to xmm15 are in a floating-point state, and their bytes.
 const VECTORS: (usize, usize) = (160, 256);
+/// Where the header of a floating-point state is; it begins with the set of components in use.
+const HEADER: core::ops::Range<usize> = super::LEGACY..super::LEGACY + 64;
 
 /// The outcome of a call that is shown.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,12 +137,12 @@ impl SigContext {
     ///
     /// # Safety
     /// The context must be the one that `hidden` is of, with a whole floating-point state.
-    pub unsafe fn show_call(&mut self, hidden: &Hidden, returns: &EntryReturns) {
+    pub unsafe fn show_call(&mut self, hidden: &Hidden, returns: &EntryReturns, wide: &WideState) {
         // SAFETY: the frame lies above the interrupted code's stack.
         unsafe {
             *self = self.as_shown(hidden, returns);
             if let Some(saved) = (*hidden.call).caller(returns).vectors {
-                self.with_vectors(|vectors| vectors.copy_from(with_exposed_provenance(saved), 1));
+                self.exchange_vectors(saved, wide, false);
             }
         }
     }
@@ -154,6 +157,7 @@ impl SigContext {
         &mut self,
         hidden: &Hidden,
         returns: &EntryReturns,
+        wide: &WideState,
         behind: usize,
     ) -> bool {
         // SAFETY: the frame lies above the interrupted code's stack.
@@ -165,7 +169,7 @@ impl SigContext {
                 return false;
             }
             if let Some(saved) = (*hidden.call).caller(returns).vectors {
-                self.with_vectors(|vectors| vectors.copy_to(with_exposed_provenance_mut(saved), 1));
+                self.exchange_vectors(saved, wide, true);
             }
             self.rsp = hidden.rsp;
             self.rip = match hidden.of {
@@ -220,19 +224,43 @@ impl SigContext {
         registers(self) != registers(shown) || self.eflags != hidden.eflags
     }
 
-    /// Calls `work` with the vector registers, marked as used, if there is a floating-point state.
-    unsafe fn with_vectors(&self, work: impl FnOnce(*mut [u8; VECTORS.1])) {
+    /// Copies the vector registers that an entry has saved to the context, or back.
+    unsafe fn exchange_vectors(&self, saved: Vectors, wide: &WideState, back: bool) {
         if self.fpstate == 0 {
             return;
         }
-        // SAFETY: the caller's promise: the state is whole, with its header behind the legacy
-        // area.
+        let exchange = |ours: usize, shown: usize, bytes: usize| {
+            let (from, to) = if back { (shown, ours) } else { (ours, shown) };
+            // SAFETY: the entry's frame and the context's state are whole, and apart.
+            unsafe {
+                let to = with_exposed_provenance_mut::<u8>(to);
+                to.copy_from_nonoverlapping(with_exposed_provenance(from), bytes);
+            }
+        };
+        exchange(saved.narrow, self.fpstate + VECTORS.0, VECTORS.1);
+        let (components, bytes) = wide.get();
+        // SAFETY: the caller's promise: the state is whole.
+        let shown_bytes = unsafe { self.float_state_bytes() };
+        if shown_bytes < HEADER.end.max(bytes) {
+            return;
+        }
+        let header = |at: usize| with_exposed_provenance_mut::<u64>(at + HEADER.start);
+        // SAFETY: the header follows the legacy area, in both.
         unsafe {
-            if self.float_state_bytes() > super::LEGACY {
-                let used = with_exposed_provenance_mut::<u64>(self.fpstate + super::LEGACY);
-                *used |= VECTORS_USED;
+            let shown = header(self.fpstate);
+            let used = match saved.wide {
+                0 => 0,
+                at => *header(at),
+            };
+            if back && saved.wide != 0 {
+                *header(saved.wide) = *shown & components;
+            } else if !back {
+                *shown = *shown & !components | used & components | VECTORS_USED;
             }
         }
-        work(with_exposed_provenance_mut(self.fpstate + VECTORS.0));
+        if saved.wide != 0 {
+            let beyond = bytes - HEADER.end;
+            exchange(saved.wide + HEADER.end, self.fpstate + HEADER.end, beyond);
+        }
     }
 }
