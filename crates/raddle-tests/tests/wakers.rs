@@ -112,7 +112,7 @@ fn the_parts_of_three_wakers_are_those_that_the_program_has_measured() {
         ensure!(sleeps > 2_000_000, "{sleeps} us\n{stdout}");
         ensure!(
             stdout.contains("waits but for sleeps, by what ended them")
-                && stdout.contains("woken by program in pthread_cond_signal < wake < wake_three"),
+                && stdout.contains("woken by program in pthread_cond_signal < wake < wake_th"),
             "{stdout}"
         );
         Ok(())
