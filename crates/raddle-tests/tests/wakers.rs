@@ -112,7 +112,7 @@ fn the_parts_of_three_wakers_are_those_that_the_program_has_measured() {
         ensure!(sleeps > 2_000_000, "{sleeps} us\n{stdout}");
         ensure!(
             stdout.contains("waits but for sleeps, by what ended them")
-                && stdout.contains("woken by program in pthread_cond_signal < wake < wake_three"),
+                && stdout.contains("woken by program in pthread_cond_signal < wake < wake_th"),
             "{stdout}"
         );
         Ok(())
@@ -167,6 +167,29 @@ fn a_program_without_wake_ups_is_recorded() {
         record(carriers, &file, &program, &["1", "yields"])?;
         let stacks = read(&file)?;
         ensure!(sum(&stacks, &["[woken by", "wake"]) == 0, "{stacks:?}");
+        Ok(())
+    });
+}
+
+#[test]
+fn another_process_that_wakes_is_named() {
+    let name = "wakers::another_process_that_wakes_is_named";
+    with_carriers(name, |mode_name, carriers| {
+        let folder = RunFolder::new(&format!("other-process-{mode_name}"))?;
+        let file = folder.path().join("a.wakers.folded");
+        let output = record(carriers, &file, &command_line("other_process.c")?, &[])?;
+        let stdout = String::from_utf8(output.stdout)?;
+        let poster = stdout.lines().find_map(|line| line.strip_prefix("poster "));
+        let poster = format!("poster ({})", poster.context("the other process")?);
+        let stacks = read(&file)?;
+        for place in ["wait_for_semaphore", "wait_for_pipe"] {
+            let all = sum(&stacks, &[place]);
+            let found = sum(&stacks, &[place, &poster, "[woken by the kernel: "]);
+            ensure!(
+                found * 10 > all * 8,
+                "{place}: {found} of {all} us: {stacks:?}"
+            );
+        }
         Ok(())
     });
 }

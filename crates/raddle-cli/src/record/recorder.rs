@@ -37,6 +37,7 @@ use super::bound::Bound;
 use super::chooser::Chooser;
 use super::cpu_clock::CpuClock;
 use super::mappings::Mappings;
+use super::peers::Peers;
 use crate::failure::Failure;
 use crate::recording::{Recording, command};
 pub(super) use epochs::Epoch;
@@ -96,6 +97,9 @@ pub(super) struct Recorder {
     pub names: HashMap<(WaitKind, u64), String>,
     /// Those without a name yet, which are addresses.
     unnamed: Vec<(WaitKind, u64)>,
+    peers: Peers,
+    /// The processes that share the memory of futexes.
+    sharers: HashMap<u64, String>,
     chooser: Chooser,
     pub interval: Duration,
     pub begin: Moment,
@@ -170,6 +174,8 @@ impl Recorder {
             over: None,
             names: HashMap::new(),
             unnamed: Vec::new(),
+            peers: Peers::new(pid),
+            sharers: HashMap::new(),
             chooser: Chooser::new(begin.stamp, frequency),
             interval,
             begin,
@@ -516,9 +522,17 @@ impl Recorder {
             }
             if kind.is_address() {
                 self.unnamed.push((kind, object));
+                if kind == WaitKind::FUTEX {
+                    let sharers = self.peers.of_word(object);
+                    self.sharers.extend(sharers.map(|it| (object, it)));
+                }
             } else if kind.is_descriptor() {
                 let path = fs::read_link(format!("/proc/{}/fd/{object}", self.pid));
                 let name = path.ok().map(|path| path.to_string_lossy().into_owned());
+                let name = name.map(|name| match self.peers.of_pipe(&name) {
+                    Some(others) => format!("{name}, which other processes have: {others}"),
+                    None => name,
+                });
                 self.names.extend(name.map(|name| ((kind, object), name)));
             }
         }
@@ -534,6 +548,15 @@ impl Recorder {
             names.extend(name.map(|name| ((kind, object), name)));
             is_unnamed
         });
+    }
+
+    /// Adds the processes that share the memory of futexes to the names of these.
+    fn name_sharers(&mut self) {
+        for (object, others) in self.sharers.drain() {
+            let name = self.names.entry((WaitKind::FUTEX, object)).or_default();
+            let gap = if name.is_empty() { "" } else { ", " };
+            *name += &format!("{gap}shared with other processes: {others}");
+        }
     }
 
     /// Looks for the names of threads, unless that costs too much.

@@ -12,9 +12,12 @@ use crate::kernel_threads::roster::MAX_HELPERS;
 use crate::scheduling::chaos::{self, Point};
 use crate::scheduling::switch;
 use crate::state::carrier::{Carrier, PREEMPT};
+use crate::state::events;
 use crate::state::parts::helpers::Call;
 pub use crate::state::parts::helpers::Helpers;
 use crate::state::process::PROCESS;
+use crate::state::thread::Thread;
+use crate::state::wakers::Cause;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_arch::timestamp;
@@ -115,6 +118,9 @@ impl Helpers {
     fn complete(&self, request: &Request<Call>, result: isize) {
         chaos::stop(Point::Helper);
         if let Some(task) = self.queue.complete(request, |call| call.result.set(result)) {
+            if Thread::of(task).takes_detour() {
+                events::woken_elsewhere(task, Cause::Kernel);
+            }
             PROCESS.inject(task);
         }
     }

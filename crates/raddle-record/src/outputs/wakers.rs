@@ -58,7 +58,7 @@ pub(super) fn between(
     });
     let waker = match waking.waker {
         Waker::Thread { thread, .. } => format!("woken by {}", threads.get(thread)),
-        waker => word(waker).into(),
+        _ => word(waking).into(),
     };
     let texts = pause.into_iter().chain([waker]);
     texts.map(|text| format!("[{text}]")).collect()
@@ -72,12 +72,20 @@ pub(super) fn waker_stack(waking: &Waking) -> Option<u32> {
     }
 }
 
-/// Returns what ended a wait, if it was no thread.
-pub(super) fn word(waker: Waker) -> &'static str {
-    match waker {
+/// Returns what ended a wait, if it was no thread of the process. The kernel doesn't say which
+/// process has written to a descriptor, or has woken a word of shared memory.
+pub(super) fn word(waking: &Waking) -> &'static str {
+    const FUTEX: Activity = Activity::Waiting(raddle_inspect::WaitKind::FUTEX);
+    match waking.waker {
         Waker::Thread { .. } => "woken by a thread",
         Waker::Timer => "woken by a timer",
-        Waker::Kernel => "woken by the kernel: a descriptor is ready, or a transfer is done",
+        Waker::Kernel if waking.activity == FUTEX => {
+            "woken by the kernel: another process, or a wake-up of shared memory"
+        }
+        Waker::Kernel => {
+            "woken by the kernel: a descriptor is ready, by another process or this one, or a \
+             transfer is done"
+        }
         Waker::End => "woken by the end of a thread",
         Waker::None => "not woken yet",
         Waker::Unknown => "woken by a place that is not known",

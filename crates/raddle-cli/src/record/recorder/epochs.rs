@@ -188,5 +188,6 @@ impl Recorder {
             names = symbols.into_reader();
             self.name_variables(&target);
         }
+        self.name_sharers();
     }
 }

@@ -8,7 +8,7 @@ use super::{ROWS, section};
 use crate::outputs::columns::{Page, Rows, percent, time};
 use crate::outputs::names::{self, ThreadNames};
 use crate::outputs::wakers::{is_sleep, word};
-use crate::profile::{Function, Origin, Profile, Waker};
+use crate::profile::{Function, Origin, Profile, Waker, Waking};
 
 /// The innermost functions that name a place.
 const DEPTH: usize = 4;
@@ -35,7 +35,7 @@ pub(super) fn wakers(profile: &Profile, out: &mut Page) {
         place.total_ns += ns;
         *place
             .wakers
-            .entry(waker(profile, &threads, waking.waker))
+            .entry(waker(profile, &threads, waking))
             .or_default() += ns;
         whole += ns;
     }
@@ -58,13 +58,13 @@ pub(super) fn wakers(profile: &Profile, out: &mut Page) {
     section(title, &rows, sorted.len(), out);
 }
 
-fn waker(profile: &Profile, threads: &ThreadNames, waker: Waker) -> String {
-    match waker {
+fn waker(profile: &Profile, threads: &ThreadNames, waking: &Waking) -> String {
+    match waking.waker {
         Waker::Thread { thread, stack } => {
             let place = stack.map_or(names::UNKNOWN.into(), |stack| path(profile, stack));
             format!("woken by {} in {place}", threads.get(thread))
         }
-        waker => word(waker).into(),
+        _ => word(waking).into(),
     }
 }
 
