@@ -81,6 +81,13 @@ mod contexts {
     }
 }
 
+mod wide {
+    raddle_tests::cases! { "wide_registers.c":
+        wide_registers_are_kept_over_calls,
+        wide_registers_are_kept_over_calls_that_handlers_interrupt,
+    }
+}
+
 mod many {
     raddle_tests::cases! { "many_signals.c":
         sigwaitinfo_takes_values_in_order_while_more_come,

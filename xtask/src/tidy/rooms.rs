@@ -136,7 +136,7 @@ const KERNEL: &[Room] = &[
             "words",
         ],
     ),
-    ("entry", &["signal", "table", "task"]),
+    ("entry", &["frame", "signal", "table", "task"]),
 ];
 
 pub(super) fn check(subject: &Subject<'_>) -> Result<Findings> {
