@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <stdatomic.h>
+#include <sys/resource.h>
 
 static atomic_int handled;
 
@@ -93,4 +94,57 @@ CASE(a_handler_gets_values_in_order_while_more_come)
         block(SIGRTMIN);
     }
     join(sender);
+}
+
+static void make_a_thread(void)
+{
+    join(start(return_argument, NULL));
+}
+
+/* Queues values for this process until there are so many, or one is refused. */
+static int queue_up_to(int most)
+{
+    union sigval value = {.sival_int = 0};
+    while (value.sival_int < most && sigqueue(getpid(), SIGRTMIN, value) == 0) {
+        value.sival_int++;
+    }
+    return value.sival_int;
+}
+
+static void take_in_order(int count)
+{
+    struct timespec now = {0, 0};
+    sigset_t set = set_of(SIGRTMIN);
+    siginfo_t info;
+    for (int i = 0; i < count; i++) {
+        IS(sigtimedwait(&set, &info, &now), SIGRTMIN);
+        IS(info.si_value.sival_int, i);
+    }
+    FAILS(sigtimedwait(&set, &info, &now), EAGAIN);
+}
+
+CASE(ten_thousand_signals_pend)
+{
+    struct rlimit limit;
+    make_a_thread();
+    block(SIGRTMIN);
+    OK(getrlimit(RLIMIT_SIGPENDING, &limit));
+    if (limit.rlim_cur > 11000) {
+        IS(queue_up_to(10000), 10000);
+        take_in_order(10000);
+    }
+}
+
+CASE(no_more_signals_pend_than_the_limit_allows)
+{
+    struct rlimit limit;
+    make_a_thread();
+    block(SIGRTMIN);
+    OK(getrlimit(RLIMIT_SIGPENDING, &limit));
+    limit.rlim_cur = limit.rlim_cur < 100 ? limit.rlim_cur : 100;
+    OK(setrlimit(RLIMIT_SIGPENDING, &limit));
+    int count = queue_up_to(1000);
+    CHECK(count <= 100);
+    IS(errno, EAGAIN);
+    take_in_order(count);
 }

@@ -81,6 +81,12 @@ mod contexts {
     }
 }
 
+mod cpu_time {
+    raddle_tests::cases! { "cpu_time_signals.c":
+        a_profiling_timers_signal_goes_to_the_thread_that_computes,
+    }
+}
+
 mod wide {
     raddle_tests::cases! { "wide_registers.c":
         wide_registers_are_kept_over_calls,
@@ -92,6 +98,8 @@ mod many {
     raddle_tests::cases! { "many_signals.c":
         sigwaitinfo_takes_values_in_order_while_more_come,
         no_signal_is_lost_of_many_that_come_at_once,
+        ten_thousand_signals_pend,
+        no_more_signals_pend_than_the_limit_allows,
         a_handler_gets_values_in_order_while_more_come,
     }
 }

@@ -6,7 +6,7 @@ mod list;
 
 pub use list::SignalList;
 pub use raddle_sched::queues::{CommonSignals, PendingSignals};
-pub use raddle_sched::records::{Addressee, Details, Form};
+pub use raddle_sched::records::{Addressee, Details, Form, RECORDS as RECORDS_MAX};
 
 use core::cell::Cell;
 use core::ops::Deref;

@@ -11,7 +11,7 @@ use crate::signal::stops::{self, JOB_CONTROL};
 use crate::signal::{actions, fatal, groups, held, info};
 use crate::user::{Plain, User};
 use core::sync::atomic::Ordering;
-use raddle_engine::signals::Progress;
+use raddle_engine::signals::{Progress, RECORDS, RECORDS_MAX};
 use raddle_engine::thread::{TID_BASE, WaitKind};
 use raddle_engine::{Carrier, PROCESS, Thread, preemption, switch};
 use raddle_sched::Wake;
@@ -182,6 +182,9 @@ pub extern "C" fn rt_sigqueueinfo(frame: &Frame) -> Outcome {
         return Outcome::of(err(errno::EPERM));
     }
     if is_for_us(id, signal) {
+        if has_no_room(&info) {
+            return Outcome::of(err(errno::EAGAIN));
+        }
         routing::to_process_by(&info, PROCESS.find(id));
         sent(signal);
         return Outcome::of(0);
@@ -294,6 +297,25 @@ pub(crate) fn from_ourselves(signal: u32, code: i32) -> SigInfo {
     }
 }
 
+/// Returns true if a real-time signal with details can't be queued: as many as `RLIMIT_SIGPENDING`
+/// allows are. A signal of `kill` goes without details then. Linux counts all processes of a user.
+fn has_no_room(info: &SigInfo) -> bool {
+    const FIRST_REAL_TIME: i32 = 32;
+    const RLIMIT_SIGPENDING: usize = nr::RLIMIT_SIGPENDING as usize;
+    if info.signo < FIRST_REAL_TIME || info.code == SI_USER {
+        return false;
+    }
+    let limit = || {
+        let mut limits = [u64::MAX; 2];
+        // SAFETY: the kernel fills a live structure.
+        unsafe { sys!(nr::__NR_getrlimit, RLIMIT_SIGPENDING, limits.as_mut_ptr()) };
+        limits[0]
+    };
+    let limit = PROCESS.filters.unless_any(limit).unwrap_or(u64::MAX);
+    let queued = RECORDS.lock().count();
+    queued >= RECORDS_MAX || queued as u64 >= limit
+}
+
 pub(crate) fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
     let signal = info.signo as u32;
     if signal > SIGNALS {
@@ -304,6 +326,9 @@ pub(crate) fn queue(thread: &Thread, info: &SigInfo) -> Outcome {
     }
     if UNBLOCKABLE & bit(signal) != 0 {
         return Outcome::of(to_kernel(signal));
+    }
+    if has_no_room(info) {
+        return Outcome::of(err(errno::EAGAIN));
     }
     routing::to_thread(thread, &stops::sent(info));
     held::wait_for_first(bit(signal));

@@ -209,12 +209,28 @@ fn meant<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
 }
 
 /// Returns the thread that Linux asks first for a process-directed signal, if it isn't the main
-/// one: the running one for a timer's signal (from Linux 6.4 on), the child's maker for a child's.
+/// one: the running one for a timer's signal (from Linux 6.4 on), and for what the kernel sends for
+/// CPU time that was used; the child's maker for a child's.
 fn asked_first<'a>(carrier: &Carrier, info: &SigInfo) -> Option<&'a Thread> {
+    /// SIGXCPU, SIGVTALRM, SIGPROF.
+    const CPU_TIME: u64 = bit(24) | bit(26) | bit(27);
+    const SI_KERNEL: i32 = nr::SI_KERNEL as i32;
     match info.code {
         SI_TIMER => carrier.thread_or_none(),
+        SI_KERNEL if CPU_TIME & bit(info.signo as u32) != 0 => carrier
+            .thread_or_none()
+            .or_else(|| one_that_runs(info.signo as u32)),
         _ => children::maker(info),
     }
+}
+
+/// Returns a thread that doesn't wait and doesn't block `signal`. The carrier that used CPU time
+/// was between two threads.
+#[cold]
+fn one_that_runs<'a>(signal: u32) -> Option<&'a Thread> {
+    let runs =
+        |thread: &&Thread| !thread.task.is_waiting() && !thread.blocks(signal) && thread.is_live();
+    PROCESS.threads.iter().find(runs)
 }
 
 /// Routes a process-directed signal to a thread that accepts it; else the signal stays pending.

@@ -4,8 +4,12 @@
 //! records come from.
 
 /// The most signals that can be queued in the process, as `RLIMIT_SIGPENDING` is for a kernel. A
-/// model has few signals, and makes a pool for each of its runs.
-const RECORDS: usize = if cfg!(raddle_loom) { 4 } else { 2048 };
+/// model has few signals, and makes a pool for each of its runs; so do tests.
+pub const RECORDS: usize = match (cfg!(raddle_loom), cfg!(test)) {
+    (true, _) => 4,
+    (_, true) => 2048,
+    _ => 65_000,
+};
 
 /// What the details of a signal are. A type without a value: the details may be another crate's.
 pub trait Details {
@@ -46,11 +50,13 @@ pub enum Form {
 pub struct List {
     /// Index + 1 of the first record; 0 if empty.
     head: u16,
+    /// That of the last record.
+    tail: u16,
 }
 
 impl List {
     /// Without a record.
-    pub const EMPTY: Self = Self { head: 0 };
+    pub const EMPTY: Self = Self { head: 0, tail: 0 };
 
     /// Returns true if the list has no record.
     pub const fn is_empty(&self) -> bool {
@@ -79,6 +85,8 @@ pub struct Pool<D: Details> {
     free: u16,
     /// Records that were ever used.
     used: u16,
+    /// Records in lists.
+    count: u16,
     records: [Record<D::Info>; RECORDS],
 }
 
@@ -88,6 +96,7 @@ impl<D: Details> Pool<D> {
         Self {
             free: 0,
             used: 0,
+            count: 0,
             records: [const {
                 Record {
                     next: 0,
@@ -96,6 +105,11 @@ impl<D: Details> Pool<D> {
                 }
             }; RECORDS],
         }
+    }
+
+    /// Returns the number of records in lists.
+    pub fn count(&self) -> usize {
+        self.count.into()
     }
 
     fn record(&mut self, index: u16) -> &mut Record<D::Info> {
@@ -125,10 +139,11 @@ impl<D: Details> Pool<D> {
             to,
             info: *info,
         };
-        match self.last(*list) {
+        match list.tail {
             0 => list.head = index,
             last => self.record(last).next = index,
         }
+        list.tail = index;
         true
     }
 
@@ -172,19 +187,12 @@ impl<D: Details> Pool<D> {
                 self.add(to, &info, form, Addressee::Process, already);
             }
         }
-        match self.last(*to) {
-            0 => *to = rest,
-            last => self.record(last).next = rest.head,
+        if to.is_empty() {
+            *to = rest;
+        } else if !rest.is_empty() {
+            self.record(to.tail).next = rest.head;
+            to.tail = rest.tail;
         }
-    }
-
-    /// Returns the last record of a list; 0 for an empty one.
-    fn last(&mut self, list: List) -> u16 {
-        let mut at = list.head;
-        while at != 0 && self.record(at).next != 0 {
-            at = self.record(at).next;
-        }
-        at
     }
 
     /// Returns the oldest record of `signal`.
@@ -216,6 +224,9 @@ impl<D: Details> Pool<D> {
                     0 => list.head = next,
                     _ => self.record(before).next = next,
                 }
+                if list.tail == at {
+                    list.tail = before;
+                }
                 self.free_again(at);
                 return Some((info, to));
             }
@@ -239,21 +250,24 @@ impl<D: Details> Pool<D> {
     }
 
     fn take_free(&mut self) -> Option<u16> {
-        if self.free != 0 {
+        let index = if self.free != 0 {
             let index = self.free;
-            self.free = self.records[index as usize - 1].next;
-            return Some(index);
-        }
-        if (self.used as usize) < RECORDS {
+            self.free = self.record(index).next;
+            index
+        } else if (self.used as usize) < RECORDS {
             self.used += 1;
-            return Some(self.used);
-        }
-        None
+            self.used
+        } else {
+            return None;
+        };
+        self.count += 1;
+        Some(index)
     }
 
     fn free_again(&mut self, index: u16) {
-        self.records[index as usize - 1].next = self.free;
+        self.record(index).next = self.free;
         self.free = index;
+        self.count -= 1;
     }
 }
 
@@ -336,7 +350,8 @@ mod tests {
         pool.add(&mut to, &(34, 4), Form::Each, Process, false);
         pool.shift(&mut from, &mut to, 34, true);
         assert!(pool.has(from, 34, Thread) && !pool.has(from, 34, Process));
-        assert_eq!(all(&mut pool, &mut to, 34), [2, 3, 4]);
+        assert!(add(&mut pool, &mut to, (34, 5), true));
+        assert_eq!(all(&mut pool, &mut to, 34), [2, 3, 4, 5]);
         assert_eq!(all(&mut pool, &mut from, 34), [1]);
     }
 
@@ -355,8 +370,8 @@ mod tests {
         pool.discard(&mut list, 34, |info| info.1 == 1);
         assert_eq!(pool.find(list, 35), Some((35, 3)));
         pool.drop_all(&mut list);
-        assert!(list.is_empty());
-        assert_eq!(pool.used as usize, RECORDS);
+        assert!(list.is_empty() && list == List::EMPTY);
+        assert_eq!((pool.used as usize, pool.count()), (RECORDS, 0));
         assert!(add(&mut pool, &mut list, (34, 4), false));
     }
 }
