@@ -10,7 +10,7 @@ use crate::signal::entry::{
     Moved, has_room, is_below, move_frame, raddle_arrive, raddle_deliver, raddle_enter_handler,
     raddle_handler_returned, raddle_resume,
 };
-use crate::signal::routing::{self, process_pending};
+use crate::signal::routing::{self, Process, process_pending};
 use crate::signal::{alternate, contexts, fatal, held, preemption, stops};
 use core::sync::atomic::Ordering;
 use raddle_arch::{CallFrame, Hidden};
@@ -18,6 +18,7 @@ use raddle_engine::chaos::{self, Point};
 use raddle_engine::helpers::POKE;
 use raddle_engine::signals::Progress;
 use raddle_engine::{Carrier, PROCESS, Thread, events};
+use raddle_sched::routes::Routes;
 use raddle_sys::abi::{SigAction, SigContext, SigInfo, StackT};
 use raddle_sys::{err, errno, nr};
 
@@ -449,12 +450,7 @@ pub unsafe extern "C" fn returned(frame: *mut Moved) {
         context.context.stack_pointer(),
     );
     thread.signals.call_site.set(call_site);
-    thread
-        .signals
-        .mask
-        .store(mask & !UNBLOCKABLE, Ordering::SeqCst);
-    held::release(!mask);
-    routing::pass_on(thread, mask);
+    Process.set_mask(thread, mask & !UNBLOCKABLE);
     // SAFETY: as above.
     unsafe {
         contexts::hide(frame, thread);
