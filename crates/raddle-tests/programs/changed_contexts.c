@@ -5,6 +5,7 @@
 
 #include <linux/futex.h>
 #include <poll.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/time.h>
 #include <ucontext.h>
@@ -364,6 +365,72 @@ CASE(a_call_of_code_that_is_not_patched)
 {
     IS(interrupted_unpatched(0), -EINTR);
     IS(interrupted_unpatched(SA_RESTART), 1);
+}
+
+static volatile pid_t forked = -1;
+
+static void fork_here(int signal)
+{
+    (void)signal;
+    handled++;
+    if (forked == -1) {
+        forked = fork();
+    }
+}
+
+static void *read_over_a_fork(void *argument)
+{
+    char byte = 0;
+    int status;
+    is_calling = 1;
+    IS(read(pipe_ends[0], &byte, 1), 1);
+    if (forked == 0) {
+        _exit(byte != 'x');
+    }
+    CHECK(write(pipe_ends[1], "x", 1) == 1);
+    IS(waitpid(forked, &status, 0), forked);
+    IS(status, 0);
+    return argument;
+}
+
+CASE(the_child_of_a_handlers_fork_begins_the_call_again)
+{
+    pthread_t sender;
+    struct sigaction action = {.sa_handler = fork_here, .sa_flags = SA_RESTART};
+    OK(sigaction(SIGUSR1, &action, NULL));
+    OK(pipe(pipe_ends));
+    OK(pthread_create(&caller, NULL, read_over_a_fork, NULL));
+    OK(pthread_create(&sender, NULL, send, NULL));
+    OK(pthread_join(sender, NULL));
+    OK(pthread_join(caller, NULL));
+}
+
+static volatile int steps;
+
+static void on_trap(int signal)
+{
+    steps += signal == SIGTRAP;
+}
+
+static void *trace_itself(void *argument)
+{
+    __asm__ volatile("pushfq\n orq $0x100, (%%rsp)\n popfq\n" ::: "memory", "cc");
+    for (volatile int i = 0; i < 100; i++) {
+    }
+    int before = steps;
+    sched_yield();
+    __asm__ volatile("pushfq\n andq $~0x100, (%%rsp)\n popfq\n" ::: "memory", "cc");
+    CHECK(before > 100);
+    return argument;
+}
+
+CASE(a_thread_that_traces_itself)
+{
+    pthread_t thread;
+    struct sigaction action = {.sa_handler = on_trap};
+    OK(sigaction(SIGTRAP, &action, NULL));
+    OK(pthread_create(&thread, NULL, trace_itself, NULL));
+    OK(pthread_join(thread, NULL));
 }
 
 static volatile int forks_seen;

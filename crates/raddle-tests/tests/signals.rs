@@ -76,6 +76,8 @@ mod contexts {
         a_call_that_a_handler_pushes,
         the_changes_of_two_handlers,
         a_call_of_code_that_is_not_patched,
+        the_child_of_a_handlers_fork_begins_the_call_again,
+        a_thread_that_traces_itself,
         forks_that_a_timer_interrupts,
         coroutines_that_exchange_their_contexts,
     }

@@ -57,8 +57,8 @@ pub struct SigContext {
     reserved: [u64; 8],
 }
 
-/// The direction flag, which the ABI wants clear at a call.
-const DIRECTION: u64 = 0x400;
+/// The trap flag.
+const TRAP: u64 = 0x100;
 /// The flags that the kernel clears for a handler: resume, direction, trap.
 const CLEARED: u64 = 0x1_0500;
 /// Bytes of the oldest form of the floating-point state (`fxsave`).
@@ -181,11 +181,17 @@ impl SigContext {
         [self.rdi, self.rsi, self.rdx] = args.map(|arg| arg as u64);
     }
 
-    /// Makes the interrupted code go on at the beginning of a function.
+    /// Makes the interrupted code go on at the beginning of a function of the runtime's, which
+    /// isn't traced.
     #[inline(always)]
     pub fn enter_function(&mut self, address: usize) {
         self.set_instruction_pointer(address);
-        self.eflags &= !DIRECTION;
+        self.eflags &= !CLEARED;
+    }
+
+    /// Makes the code go on without a trap behind each instruction.
+    pub fn trace_no_more(&mut self) {
+        self.eflags &= !TRAP;
     }
 
     /// Makes the interrupted code go on at the beginning of a signal handler, as the kernel enters

@@ -5,9 +5,10 @@
 
 use crate::frame::{WIDE, entry_returns, is_pass, is_pass_end};
 use crate::signal::entry::{Moved, raddle_deliver_asks, raddle_delivered};
+use core::sync::atomic::Ordering;
 use raddle_arch::{Hidden, Interrupted, Shown, SigContext};
-use raddle_engine::Thread;
 use raddle_engine::signals::Progress;
+use raddle_engine::{PROCESS, Thread};
 use raddle_sys::{err, errno};
 
 /// Makes the context that of the program at its call, if the frame is of a call. The frame's first
@@ -51,7 +52,9 @@ unsafe fn note(context: &SigContext, thread: &Thread) -> Hidden {
         return Hidden::NONE; // a function of the runtime's that the program has called
     }
     // SAFETY: the frame of the call that the thread is in.
-    unsafe { context.note_call(of, call, &entry_returns(), shown) }
+    let mut hidden = unsafe { context.note_call(of, call, &entry_returns(), shown) };
+    hidden.process = PROCESS.pid.load(Ordering::Relaxed);
+    hidden
 }
 
 /// Ends [`show`] when the handler has returned: the call goes on, or the program goes on where the
@@ -68,7 +71,8 @@ pub(super) unsafe fn hide(frame: *mut Moved, thread: &Thread) {
         }
         let context = &mut (*frame).context.context;
         let behind = (&raw const raddle_delivered).addr();
-        if !context.hide_call(hidden, &entry_returns(), &WIDE, behind) {
+        let goes_on = hidden.process == PROCESS.pid.load(Ordering::Relaxed);
+        if !context.hide_call(hidden, &entry_returns(), &WIDE, behind, goes_on) {
             *hidden = Hidden::NONE;
             thread.signals.call_frame.set(core::ptr::null());
             thread.signals.call_site.set(0);

@@ -82,6 +82,13 @@ fn is_fault(info: &SigInfo) -> bool {
     info.code > 0 && matches!(info.signo, 4 | 5 | 7 | 8 | 11 | 31)
 }
 
+/// Returns true for the trap behind an instruction of code that runs with the trap flag.
+fn is_trace(info: &SigInfo) -> bool {
+    const TRAP: i32 = 5;
+    const TRAP_TRACE: i32 = nr::TRAP_TRACE as i32;
+    info.signo == TRAP && info.code == TRAP_TRACE
+}
+
 /// Prepares the process's death by a fault. After the handler's return the instruction faults
 /// again, without a handler. A breakpoint or a refused system call isn't repeated, so its signal is
 /// sent once more.
@@ -189,6 +196,10 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     }
     if fault && tsc::answer(carrier, info, is_ours(at), &mut context.context) {
         return;
+    }
+    if fault && is_ours(at) && is_trace(info) {
+        context.context.trace_no_more();
+        return; // a program that traces itself has made a call
     }
     let thread = carrier.thread_or_none();
     // The instructions around a clone with a child that shares memory count as the runtime's code.

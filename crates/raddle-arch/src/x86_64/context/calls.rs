@@ -65,6 +65,9 @@ pub struct Hidden {
     shown_rip: u64,
     shown_rax: u64,
     eflags: u64,
+    /// The process in which the call was noted. The child of a fork in a handler has no call to go
+    /// on with: it leaves the call.
+    pub process: u32,
 }
 
 impl Hidden {
@@ -78,6 +81,7 @@ impl Hidden {
         shown_rip: 0,
         shown_rax: 0,
         eflags: 0,
+        process: 0,
     };
 
     /// Nothing: the context is shown as it is.
@@ -130,6 +134,7 @@ impl SigContext {
             shown_rip: rip,
             shown_rax: rax,
             eflags: self.eflags,
+            process: 0,
         }
     }
 
@@ -148,8 +153,8 @@ impl SigContext {
     }
 
     /// Ends [`SigContext::show_call`]. The interrupted code goes on if the handler has changed
-    /// nothing: an entry where it was, the runtime at `behind`. Returns false if the handler has
-    /// left the call.
+    /// nothing and `goes_on`: an entry where it was, the runtime at `behind`. Otherwise the program
+    /// leaves the call; the result is false.
     ///
     /// # Safety
     /// As for [`SigContext::show_call`].
@@ -159,10 +164,11 @@ impl SigContext {
         returns: &EntryReturns,
         wide: &WideState,
         behind: usize,
+        goes_on: bool,
     ) -> bool {
         // SAFETY: the frame lies above the interrupted code's stack.
         unsafe {
-            if self.has_changed(&self.as_shown(hidden, returns), hidden) {
+            if !goes_on || self.has_changed(&self.as_shown(hidden, returns), hidden) {
                 if self.rip == hidden.shown_rip {
                     self.r11 = HANDLED; // the program expects nothing in it
                 }
