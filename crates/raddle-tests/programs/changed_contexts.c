@@ -387,7 +387,6 @@ static void *read_over_a_fork(void *argument)
     if (forked == 0) {
         _exit(byte != 'x');
     }
-    CHECK(write(pipe_ends[1], "x", 1) == 1);
     IS(waitpid(forked, &status, 0), forked);
     IS(status, 0);
     return argument;
@@ -402,6 +401,7 @@ CASE(the_child_of_a_handlers_fork_begins_the_call_again)
     OK(pthread_create(&caller, NULL, read_over_a_fork, NULL));
     OK(pthread_create(&sender, NULL, send, NULL));
     OK(pthread_join(sender, NULL));
+    CHECK(write(pipe_ends[1], "x", 1) == 1);
     OK(pthread_join(caller, NULL));
 }
 
