@@ -503,9 +503,12 @@ impl Watch {
                 }
                 Act::Replace => {
                     let is_there = round.replace(&mut self.seen[at], carrier, found);
-                    if !is_there && found.held_ns > STARVED_NS {
+                    let is_of_use = is_there && !carrier.engine().is_stranded();
+                    if !is_of_use && found.held_ns > STARVED_NS {
                         carrier.preempt(found.switches);
                         self.seen[at].told();
+                        // Its threads take turns in the kernel.
+                        round.look_within(STARVED_NS);
                     }
                 }
                 Act::Interrupt => {

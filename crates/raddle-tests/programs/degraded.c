@@ -199,13 +199,13 @@ static void *sleep_often(void *unused)
 
 /* More threads sit in the kernel than there may be kernel threads: the others go on, and all do
  * when these come back. */
-CASE(without_more_kernel_threads)
+static void live_without_more_kernel_threads(int is_late)
 {
     enum { STUCK = 6 };
     pthread_t sleeper, stuck[STUCK];
     GET(pipe(pipes));
     sleeper = start(sleep_often, NULL);
-    for (int i = 0; i < STUCK; i++) {
+    for (int i = 0; i < STUCK && !is_late; i++) {
         stuck[i] = start(read_raw, NULL);
     }
     /* The limit binds users without privileges only, so that natively all threads are there. */
@@ -213,6 +213,10 @@ CASE(without_more_kernel_threads)
     GET(setrlimit(RLIMIT_NPROC, &none));
     if (geteuid() == 0) {
         GET(setresuid(65534, 65534, 65534));
+    }
+    GET(prctl(PR_SET_DUMPABLE, 1));
+    for (int i = 0; i < STUCK && is_late; i++) {
+        stuck[i] = start(read_raw, NULL);
     }
     sleep_ms(50);
     for (int i = 0; i < STUCK; i++) {
@@ -227,6 +231,16 @@ CASE(without_more_kernel_threads)
     }
     atomic_store(&over, 1);
     join(sleeper);
+}
+
+CASE(without_more_kernel_threads)
+{
+    live_without_more_kernel_threads(0);
+}
+
+CASE(threads_that_begin_without_more_kernel_threads)
+{
+    live_without_more_kernel_threads(1);
 }
 
 static int silent[2];

@@ -312,6 +312,12 @@ impl Engine {
         self.wanted() + self.extra() + self.count.blocked()
     }
 
+    /// Returns true if all carriers wait in the kernel and no other can take their place: the
+    /// kernel allows no more kernel threads.
+    pub(crate) fn is_stranded(&self) -> bool {
+        self.spares.is_empty() && self.not_spare() <= self.count.blocked()
+    }
+
     /// Returns true if a carrier should become spare.
     pub(crate) fn has_surplus(&self) -> bool {
         self.active() > self.limit()
