@@ -197,6 +197,16 @@ static void *sleep_often(void *unused)
     return unused;
 }
 
+static atomic_int reads;
+
+static void *read_when_told(void *unused)
+{
+    while (!atomic_load(&reads)) {
+        sleep_ms(1);
+    }
+    return read_raw(unused);
+}
+
 /* More threads sit in the kernel than there may be kernel threads: the others go on, and all do
  * when these come back. */
 static void live_without_more_kernel_threads(int is_late)
@@ -205,8 +215,9 @@ static void live_without_more_kernel_threads(int is_late)
     pthread_t sleeper, stuck[STUCK];
     GET(pipe(pipes));
     sleeper = start(sleep_often, NULL);
-    for (int i = 0; i < STUCK && !is_late; i++) {
-        stuck[i] = start(read_raw, NULL);
+    atomic_store(&reads, !is_late);
+    for (int i = 0; i < STUCK; i++) {
+        stuck[i] = start(read_when_told, NULL);
     }
     /* The limit binds users without privileges only, so that natively all threads are there. */
     struct rlimit none = {1, 1};
@@ -215,9 +226,7 @@ static void live_without_more_kernel_threads(int is_late)
         GET(setresuid(65534, 65534, 65534));
     }
     GET(prctl(PR_SET_DUMPABLE, 1));
-    for (int i = 0; i < STUCK && is_late; i++) {
-        stuck[i] = start(read_raw, NULL);
-    }
+    atomic_store(&reads, 1);
     sleep_ms(50);
     for (int i = 0; i < STUCK; i++) {
         IS(write(pipes[1], "x", 1), 1);
@@ -238,7 +247,7 @@ CASE(without_more_kernel_threads)
     live_without_more_kernel_threads(0);
 }
 
-CASE(threads_that_begin_without_more_kernel_threads)
+CASE(calls_that_begin_without_more_kernel_threads)
 {
     live_without_more_kernel_threads(1);
 }

@@ -81,7 +81,7 @@ mod degraded {
         where_asking_for_events_kills,
         where_timers_kill_from_now_on,
         without_more_kernel_threads,
-        threads_that_begin_without_more_kernel_threads,
+        calls_that_begin_without_more_kernel_threads,
         under_a_debugger,
         where_flags_are_not_told,
     }
