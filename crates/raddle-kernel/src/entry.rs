@@ -6,10 +6,10 @@
 //! | entry | for | saves |
 //! |---|---|---|
 //! | `raddle_entry_plain` | sites in functions that touch no vector register | general registers |
-//! | `raddle_entry_vector` | all other sites | and xmm0 to xmm15 |
-//! | `raddle_entry_clone_before` | clone, clone3, vfork, run-time numbers | everything |
-//! | `raddle_entry_plain_clone_before` | run-time numbers, no vectors | as plain; for clones all |
-//! | `raddle_entry_clone_after` | behind the raw instruction of those | everything |
+//! | `raddle_entry_vector` | all other sites | and xmm0 to xmm15, wide ones in use |
+//! | `raddle_entry_clone_before` | clone, clone3, vfork, run-time numbers | all but wide vectors |
+//! | `raddle_entry_plain_clone_before` | run-time numbers, no vectors | as plain; clones as that |
+//! | `raddle_entry_clone_after` | behind the raw instruction of those | all but wide vectors |
 //!
 //! All preserve the registers that the kernel preserves. Handlers get a
 //! [`Frame`](crate::frame::Frame) and return an [`Outcome`](crate::frame::Outcome). The entry

@@ -225,7 +225,9 @@ static void live_without_more_kernel_threads(int is_late)
     if (geteuid() == 0) {
         GET(setresuid(65534, 65534, 65534));
     }
-    GET(prctl(PR_SET_DUMPABLE, 1));
+    if (is_late) {
+        GET(prctl(PR_SET_DUMPABLE, 1)); /* the kernel says again where the threads wait */
+    }
     atomic_store(&reads, 1);
     sleep_ms(50);
     for (int i = 0; i < STUCK; i++) {
