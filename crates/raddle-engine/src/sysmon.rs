@@ -177,6 +177,8 @@ struct Watch {
     followed_ns: u64,
     /// The process may use one CPU only.
     has_one_cpu: bool,
+    /// Looks into the pump that were made before the last look at the carriers.
+    polls: u64,
 }
 
 /// How to sleep until the next look.
@@ -233,6 +235,7 @@ pub(crate) fn watch_while(own: bool, is_wanted: impl Fn() -> bool) {
         busy_ns: 0,
         followed_ns: clock::now_ns(),
         has_one_cpu: cpus::in_affinity_mask() == 1,
+        polls: 0,
     };
     while is_wanted() {
         if PROCESS.roster.is_closed() {
@@ -390,9 +393,10 @@ impl Watch {
             round.running = true;
             round.look_within(BUSY_NS);
         }
-        let unattended = PROCESS.poller.load(Ordering::SeqCst) == 0;
+        let unattended = PROCESS.poller.load(Ordering::SeqCst) == 0 && !self.carriers_poll();
         if unattended && round.running && !round.progress {
             take_due(now_ns);
+            self.polls = PROCESS.pump.polls();
         }
         if let Some(within_ns) = self.quotas.act(now_ns) {
             round.running = true;
@@ -427,6 +431,13 @@ impl Watch {
             round.look_within(left_ns.max(1));
         }
         round
+    }
+
+    /// Returns true if carriers have looked into the pump since the last call. A thread that makes
+    /// calls without a switch does so in between.
+    fn carriers_poll(&mut self) -> bool {
+        let polls = PROCESS.pump.polls();
+        core::mem::replace(&mut self.polls, polls) != polls
     }
 
     /// Looks at every running carrier.

@@ -404,6 +404,11 @@ impl Pump {
         [self.epoll.get(), self.kick.get(), self.direct.get()]
     }
 
+    /// How often the pump was looked into.
+    pub(crate) fn polls(&self) -> u64 {
+        self.polls.load(Ordering::Relaxed)
+    }
+
     /// Takes the events that are there, without waiting.
     pub fn poll_now(&self) -> TaskList {
         let mut events = [EpollEvent::default(); BATCH];
