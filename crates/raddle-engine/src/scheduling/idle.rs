@@ -211,8 +211,30 @@ fn pick_ready<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     if !PROCESS.is_started() || !PROCESS.pump.has_waiters() || has_looked_for_work(carrier) {
         return None;
     }
+    let vain = carrier.vain_looks.get().wrapping_add(1);
+    carrier.vain_looks.set(vain);
+    if vain > VAIN_LOOKS && !vain.is_multiple_of(VAIN_LOOKS_TRIED) && sleeps_next(carrier) {
+        return None;
+    }
     look_around(carrier);
-    pick(carrier)
+    let found = pick(carrier);
+    if found.is_some() {
+        carrier.vain_looks.set(0);
+    }
+    found
+}
+
+/// After so many looks in a row that found nothing, an idle carrier goes to sleep in the pump
+/// without a look before. The sleep itself finds what is there.
+const VAIN_LOOKS: u32 = 4;
+/// Every so many times it looks all the same.
+const VAIN_LOOKS_TRIED: u32 = 32;
+
+/// Returns true if an idle carrier becomes the poller at once: the engine's others are idle, and
+/// have nothing that it could search for.
+fn sleeps_next(carrier: &Carrier) -> bool {
+    let engine = carrier.engine();
+    engine.lacks_poller() && engine.idle.len() as u32 + 1 >= engine.active()
 }
 
 /// Looks into other carriers' queues for a bounded time.

@@ -138,6 +138,8 @@ pub struct Carrier {
     pub now_ns: Cell<u64>,
     /// `switches` at the last look at timers and descriptors.
     pub looked: Cell<u64>,
+    /// Looks in a row, before the carrier went idle, that found nothing.
+    pub(crate) vain_looks: Cell<u32>,
     /// Before this time the carrier doesn't give way to other kernel threads when it goes idle.
     pub(crate) yields_from_ns: Cell<u64>,
     /// Emulated calls since the last switch, so that a loop of successful calls lets others run.
@@ -570,7 +572,7 @@ impl Carrier {
             state: _, wake_word: _, watched: _, robbed: _, asks: _, watch: _,
             // Counts and clocks that go on:
             picks: _, dice: _, backlog: _, now_ns: _, looked: _, yields_from_ns: _, calls: _,
-            calls_seen: _, answers_looked: _, answers_seen: _,
+            calls_seen: _, answers_looked: _, answers_seen: _, vain_looks: _,
             switches: _, parks: _, time_outs: _, steal: _, steal_fail: _, preempt: _, park: _,
             run_length: _,
         } = self;

@@ -100,6 +100,11 @@ fn read_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     }
 }
 
+/// Returns true if a read that doesn't wait, of `len` bytes of a TCP socket, has found nothing more.
+const fn has_drained(got: isize, len: usize) -> bool {
+    got == EAGAIN || got > 0 && (got as usize) < len
+}
+
 /// A stream that was drained parks without a try; a short read drains it. A call that doesn't park
 /// has to try: an event for later data may not have been taken yet.
 #[inline(always)]
@@ -108,7 +113,7 @@ fn receive_stream(fd: usize, entry: &Entry, buffer: usize, len: usize) -> Outcom
     let receive = |sequence| {
         // SAFETY: the program's own buffer.
         let got = unsafe { sys!(nr::__NR_recvfrom, fd, buffer, len, DONTWAIT) };
-        if got > 0 && (got as usize) < len {
+        if has_drained(got, len) {
             entry.set_drained(sequence);
         }
         got
@@ -425,7 +430,16 @@ fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     if never_waits(kind, flags) {
         begin_read();
         count_call();
-        return Outcome::PASS;
+        if kind != Kind::Stream || flags != DONTWAIT || len == 0 {
+            return Outcome::PASS;
+        }
+        let sequence = entry.sequence();
+        // SAFETY: the program's own call.
+        let got = unsafe { frame.raw() };
+        if has_drained(got, len) {
+            entry.set_drained(sequence);
+        }
+        return Outcome::of(got);
     }
     if kind == Kind::Device || kind == Kind::Stream && len == 0 {
         return perhaps_on_helper(fd, Way::In);

@@ -107,6 +107,18 @@ impl Waits {
         }
     }
 
+    /// Returns true if the only wait is for data of a socket that was seen empty at the sequence
+    /// number that was noted: the kernel need not be asked before the wait.
+    fn are_drained(&mut self) -> bool {
+        match self.all() {
+            [wait] if wait.events & !ALWAYS == IN => PROCESS
+                .pump
+                .entry(wait.fd)
+                .is_some_and(|entry| entry.is_drained(wait.sequence)),
+            _ => false,
+        }
+    }
+
     /// The call succeeded: the next wait on these descriptors is a new one.
     fn progress(&mut self) {
         for wait in self.all() {
@@ -232,7 +244,8 @@ pub(crate) fn state_of(fd: usize, events: i16) -> i16 {
     poll.revents
 }
 
-/// Asks, waits, asks again. `ask` returns the kernel's answer without waiting.
+/// Asks, waits, asks again. `ask` returns the kernel's answer without waiting. The first question
+/// is left out if its answer is known.
 fn wait_loop(
     waits: &mut Waits,
     kind: WaitKind,
@@ -240,9 +253,15 @@ fn wait_loop(
     mask: &TemporaryMask,
     mut ask: impl FnMut() -> isize,
 ) -> Outcome {
+    let mut is_known = mask.old.is_none();
     loop {
         waits.note_sequences();
-        let ready = until_answered(&mut ask);
+        is_known = is_known && waits.are_drained();
+        let ready = if is_known {
+            0
+        } else {
+            until_answered(&mut ask)
+        };
         if ready != 0 {
             count_call();
             waits.progress();
@@ -252,7 +271,8 @@ fn wait_loop(
             return Outcome::of(EINTR);
         }
         if deadline_ns != NEVER && now_ns() >= deadline_ns {
-            return Outcome::of(0);
+            let answer = if is_known { until_answered(ask) } else { 0 };
+            return Outcome::of(answer);
         }
         let thread = Carrier::current().thread();
         let arg = match kind {
@@ -265,6 +285,8 @@ fn wait_loop(
             if deadline_ns == NEVER { 0 } else { deadline_ns },
         );
         match PROCESS.pump.wait_any(waits.all(), deadline_ns) {
+            // Data that came before the signal, and whose event wasn't taken yet, ends the call.
+            Ok(Wake::Signalled) if is_known => is_known = false,
             Ok(Wake::Signalled) if mask.deliver() => {
                 return Outcome::of(EINTR);
             }
