@@ -148,8 +148,9 @@ pub struct Carrier {
     pub calls_seen: Cell<(u64, u64)>,
     /// The marks by which this carrier takes threads from slower rings.
     pub(crate) watch: crate::state::parts::slow_rings::Watch,
-    /// The time stamp when a thread that answers clients last looked at descriptors.
-    pub answers_looked: Cell<u64>,
+    /// The time stamp when a thread that answers clients last looked at descriptors, and how many
+    /// ticks later the next one does.
+    pub answers_looked: Cell<(u64, u64)>,
     /// The count of switches and the time stamp when a thread that answers clients was seen first.
     pub answers_seen: Cell<(u64, u64)>,
     /// A request to give way: one more than the value of `switches` at which it was made. The next

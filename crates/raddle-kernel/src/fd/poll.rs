@@ -20,7 +20,7 @@ use crate::user::{User, is_reachable, kernel_accepts};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use raddle_engine::clock::now_ns;
-use raddle_engine::pump::{FdWait, IN};
+use raddle_engine::pump::{FdWait, IN, PRI, RDHUP};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, PROCESS};
 use raddle_sched::Wake;
@@ -111,7 +111,7 @@ impl Waits {
     /// number that was noted: the kernel need not be asked before the wait.
     fn are_drained(&mut self) -> bool {
         match self.all() {
-            [wait] if wait.events & !ALWAYS == IN => PROCESS
+            [wait] if wait.events & !(ALWAYS | IN | PRI | RDHUP) == 0 => PROCESS
                 .pump
                 .entry(wait.fd)
                 .is_some_and(|entry| entry.is_drained(wait.sequence)),

@@ -79,6 +79,8 @@ const HAS_WRITTEN: u32 = 1 << 31;
 const BURST_TICKS: u64 = 100_000;
 /// Time stamp ticks between two looks at descriptors by threads that answer clients (some 100 us).
 const LOOK_TICKS: u64 = 250_000;
+/// The same while looks find nothing, because no other client asks: doubled each time up to this.
+const VAIN_LOOK_TICKS: u64 = 4 * LOOK_TICKS;
 
 /// Counts a call, and lets others run after a turn of calls: a program with calls that never block
 /// can't keep the carrier for ever.
@@ -125,9 +127,17 @@ fn after_answer(carrier: &Carrier) {
         return;
     }
     carrier.answers_seen.set((switches, now));
-    if now.wrapping_sub(carrier.answers_looked.get()) >= LOOK_TICKS {
-        carrier.answers_looked.set(now);
-        return take_turns(carrier);
+    let (looked, gap) = carrier.answers_looked.get();
+    let since = now.wrapping_sub(looked);
+    if since >= gap || since >= LOOK_TICKS && PROCESS.timers.earliest_ns() <= now_ns() {
+        take_turns(carrier, |has_found| {
+            let next = match has_found {
+                true => LOOK_TICKS,
+                false => (2 * gap).clamp(LOOK_TICKS, VAIN_LOOK_TICKS),
+            };
+            carrier.answers_looked.set((now, next));
+        });
+        return;
     }
     // A bound thread goes on, as in `take_turns`.
     if !carrier.is_bound() && (!carrier.queue.is_empty() || carrier.engine().has_posted()) {
@@ -145,12 +155,13 @@ fn look_at_time(carrier: &Carrier) {
         carrier.calls_seen.set((switches, now_ns));
     } else if now_ns.saturating_sub(since_ns) >= TURN_NS {
         carrier.calls_seen.set((switches, now_ns));
-        take_turns(carrier);
+        take_turns(carrier, |_| ());
     }
 }
 
+/// Lets others run. `looked` is told whether a look at timers and descriptors has found any.
 #[cold]
-fn take_turns(carrier: &Carrier) {
+fn take_turns(carrier: &Carrier, looked: impl FnOnce(bool)) {
     if carrier.attention.load(Ordering::Relaxed) != 0 {
         signal::route(); // a signal that the call raised is for its caller
     }
@@ -158,6 +169,7 @@ fn take_turns(carrier: &Carrier) {
         return; // its CPU is the kernel's to share
     }
     switch::look_around(carrier);
+    looked(!carrier.queue.is_empty() || carrier.engine().has_posted());
     yields::yield_now();
 }
 
