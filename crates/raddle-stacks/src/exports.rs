@@ -1,7 +1,8 @@
 //! The symbols that a mapped file exports, looked up in the process's memory by the file's own hash
 //! table, as the dynamic linker does: so a deleted or replaced file makes no difference.
 //!
-//! Format: System V ABI, chapter 5, with its `DT_HASH`; `DT_GNU_HASH` as binutils and glibc have it.
+//! Format: System V ABI, chapter 5, with its `DT_HASH`; `DT_GNU_HASH` as binutils and glibc have
+//! it.
 
 use crate::elf::{dynamic, u32_at, u64_at};
 use crate::memory::Memory;
