@@ -499,12 +499,11 @@ fn monitors_of_java_have_owners_without_a_question() {
                 .filter(|it| it.contains(": Java monitor 0x"))
                 .collect();
             for (waiter, owner) in [("first", "second"), ("second", "first")] {
-                let is_it = |line: &&&str| {
-                    line.contains(&format!("\"{waiter}\" waits for"))
-                        && line.contains("of a java.lang.Object, held by #")
-                        && line.contains(&format!("\"{owner}\""))
-                };
-                ensure!(waits.iter().filter(is_it).count() == 1, "{waiter}: {text}");
+                let mut waits = text.lines().filter(|it| it.contains(": Java monitor 0x"));
+                let begin = format!("\"{waiter}\" waits for");
+                let line = waits.find(|it| it.contains(&begin)).context("no wait")?;
+                let is_held = line.contains("of a java.lang.Object, held by #");
+                ensure!(is_held && line.contains(&format!("\"{owner}\"")), "{text}");
             }
             Ok(())
         })?;
