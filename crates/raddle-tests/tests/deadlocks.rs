@@ -494,10 +494,6 @@ fn monitors_of_java_have_owners_without_a_question() {
                 }
                 ensure!(started.elapsed() < PATIENCE, "{text}");
             };
-            let waits = text.lines();
-            let waits: Vec<_> = waits
-                .filter(|it| it.contains(": Java monitor 0x"))
-                .collect();
             for (waiter, owner) in [("first", "second"), ("second", "first")] {
                 let mut waits = text.lines().filter(|it| it.contains(": Java monitor 0x"));
                 let begin = format!("\"{waiter}\" waits for");
