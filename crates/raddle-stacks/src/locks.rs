@@ -2,10 +2,10 @@
 //!
 //! Nouns: an [`Edge`] is one wait: a thread, an [`Object`], and the object's [`Owner`]. A
 //! [`Deadlock`] is a set of edges that can't end. The edges of all sources are one graph: those of
-//! [`edges`] come from the objects of libc in the process's memory, and those of [`java_edges`]
-//! from a JVM. A further source makes edges with [`ObjectKind::Other`] and adds them before
-//! [`deadlocks`]. Its waits have to hold at one moment between the first and the second reading; if
-//! it can tell that by itself, `switches` is 0.
+//! [`edges`] come from the objects of libc in the process's memory, those of [`monitor_edges`] from
+//! the memory of a JVM, and those of [`java_edges`] from what it says. A further source makes edges
+//! with [`ObjectKind::Other`] and adds them before [`deadlocks`]. Its waits have to hold at one
+//! moment between the first and the second reading; if it can tell that by itself, `switches` is 0.
 //!
 //! Protocol, by which no healthy program is reported:
 //!
@@ -31,7 +31,7 @@ use std::collections::{HashMap, HashSet};
 
 pub(crate) use asleep::has_handler;
 pub use asleep::{Wakers, wakers};
-pub use java::java_edges;
+pub use java::{java_edges, monitor_edges};
 pub use native::{edges, holder, waited_for};
 pub use variables::Variables;
 pub use watch::Watch;

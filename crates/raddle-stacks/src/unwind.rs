@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::java::HotSpot;
+use crate::java::{HotSpot, Monitor, WantedMonitor};
 use crate::managed::ManagedFrame;
 use crate::memory::{Memory, Pages};
 use crate::modules::Modules;
@@ -121,6 +121,20 @@ impl<'a> Unwinder<'a> {
     /// Returns the name that HotSpot gives to a block of code that is no method.
     pub(crate) fn block_name(&mut self, inside: u64) -> Option<String> {
         self.java.as_mut()?.block_name(inside)
+    }
+
+    /// Returns the monitor of Java that a thread wants. Only a thread of which the last frames had
+    /// methods is looked at.
+    pub(crate) fn wanted_monitor(&mut self, tid: u32) -> Option<WantedMonitor> {
+        if self.methods.is_empty() {
+            return None;
+        }
+        self.java.as_mut()?.wanted_monitor(tid)
+    }
+
+    /// Returns what is known of a monitor of Java.
+    pub(crate) fn monitor(&mut self, address: u64) -> Option<Monitor> {
+        self.java.as_mut()?.monitor(address)
     }
 
     /// Returns the stack pointer of each frame that [`Unwinder::frames`] found last: what a frame

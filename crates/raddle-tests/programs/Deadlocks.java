@@ -101,10 +101,17 @@ public class Deadlocks {
     public static void main(String[] arguments) {
         System.load(arguments[1]);
         switch (arguments[0]) {
-            case "monitors" -> monitors();
-            case "synchronizers" -> synchronizers();
-            case "jni" -> jni();
-            default -> healthy();
+            case "monitors":
+                monitors();
+                break;
+            case "synchronizers":
+                synchronizers();
+                break;
+            case "jni":
+                jni();
+                break;
+            default:
+                healthy();
         }
         System.out.println("ready");
         pause();

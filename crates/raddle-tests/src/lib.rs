@@ -42,8 +42,8 @@ pub use known::{Known, judge};
 pub use mode::{Mode, modes, raddle};
 pub use program::{Program, shared_object};
 pub use tools::{
-    Jdk, Missing, find_tool, free_threaded, jdks, or_skip, perfetto, prometheus_client, py_spy,
-    say, settle,
+    Jdk, Missing, find_tool, free_threaded, jdks, on_every_jdk, or_skip, perfetto,
+    prometheus_client, py_spy, say, settle,
 };
 
 /// Declares one test a case, and one that the program has no case which is not listed.

@@ -127,7 +127,7 @@ fn rust(source: &Path) -> Result<PathBuf> {
 /// Compiled by the first `javac`, for the oldest version that is tested; run by every JDK.
 fn java(class: &str, source: &Path) -> Result<Vec<Variant>> {
     let mut command = Command::new(find_tool("javac")?);
-    command.args(["--release", "17", "-d", "."]).arg(source);
+    command.args(["--release", "11", "-d", "."]).arg(source);
     let classes = product(source, command)?;
     let variant = |jdk: crate::tools::Jdk| {
         let label = format!("java {}", jdk.version);

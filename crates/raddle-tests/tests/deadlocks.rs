@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use raddle_tests::{
-    Mode, Program, Running, in_every_mode, list, raddle, shared_object, status_number,
+    Mode, Program, Running, in_every_mode, list, on_every_jdk, raddle, shared_object, status_number,
 };
 use serde_json::Value;
 
@@ -419,7 +419,7 @@ fn locks_of_python_name_their_last_takers() {
 /// Calls `test` with each kind of Java program, once it waits, on every JDK.
 fn with_java(mode: Mode, kind: &str, test: impl Fn(&Running) -> Result<()>) -> Result<()> {
     let library = shared_object("deadlocks_library.c")?;
-    for variant in Program::build("Deadlocks.java")?.variants {
+    for (variant, _) in on_every_jdk(Program::build("Deadlocks.java")?)? {
         let mut line = variant.command.clone();
         line.extend([kind.into(), library.clone().into()]);
         let running = Running::start(mode, mode.command(&line)?, None)?;
@@ -464,6 +464,47 @@ fn monitors_synchronizers_and_native_locks_of_java_are_one_graph() {
             for _ in 0..10 {
                 document(running, NONE)?;
             }
+            Ok(())
+        })
+    });
+}
+
+/// What is said of deadlocks if a virtual machine isn't asked.
+fn without_question(running: &Running) -> Result<String> {
+    let mut command = Command::new(raddle()?);
+    command.args(["dump", "--deadlocks", "--no-attach"]);
+    let output = command.arg(running.pid().to_string()).output()?;
+    Ok(String::from_utf8(output.stdout)?)
+}
+
+/// The owners of monitors are in memory: a virtual machine that isn't asked has the same cycle.
+#[test]
+fn monitors_of_java_have_owners_without_a_question() {
+    let name = "deadlocks::monitors_of_java_have_owners_without_a_question";
+    in_every_mode(name, |mode| {
+        if mode != (Mode::Raddle { carriers: 2 }) {
+            return Ok(());
+        }
+        with_java(mode, "monitors", |running| {
+            let started = Instant::now();
+            let text = loop {
+                let text = without_question(running)?;
+                if text.contains("deadlock 1: ") {
+                    break text;
+                }
+                ensure!(started.elapsed() < PATIENCE, "{text}");
+            };
+            for (waiter, owner) in [("first", "second"), ("second", "first")] {
+                let mut waits = text.lines().filter(|it| it.contains(": Java monitor 0x"));
+                let begin = format!("\"{waiter}\" waits for");
+                let line = waits.find(|it| it.contains(&begin)).context("no wait")?;
+                let is_held = line.contains("of a java.lang.Object, held by #");
+                ensure!(is_held && line.contains(&format!("\"{owner}\"")), "{text}");
+            }
+            Ok(())
+        })?;
+        with_java(mode, "healthy", |running| {
+            ensure!(without_question(running)?.contains("no deadlock"));
             Ok(())
         })
     });

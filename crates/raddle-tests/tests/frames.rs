@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use raddle_tests::chains::{Chain, Chains, said, written};
-use raddle_tests::{Mode, Program, Running, jdks, list, or_skip, raddle, say};
+use raddle_tests::{Mode, Program, Running, list, on_every_jdk, or_skip, raddle, say};
 use serde_json::Value;
 
 const MODE: Mode = Mode::Raddle { carriers: 2 };
@@ -129,9 +129,9 @@ fn check(line: &[OsString], written: &Chains) -> Result<usize> {
 fn with_switches(test: &str, sets: &[&[&str]]) {
     let programs = || -> Result<_> {
         let program = Program::build("Frames.java")?;
-        let versions = jdks()?.into_iter().map(|jdk| jdk.version);
+        let variants = on_every_jdk(program)?.into_iter();
         Ok((
-            program.variants.into_iter().zip(versions),
+            variants.map(|(variant, jdk)| (variant, jdk.version)),
             written("Frames.java")?,
         ))
     };

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use raddle_tests::{Mode, Program, RunFolder, Running, jdks, list, or_skip, raddle, say};
+use raddle_tests::{Mode, Program, RunFolder, Running, list, on_every_jdk, or_skip, raddle, say};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -26,8 +26,8 @@ fn with_java(
 ) {
     let run = || -> Result<Vec<(u32, Vec<OsString>)>> {
         let program = Program::build("Mixed.java")?;
-        let variants = program.variants.into_iter();
-        let lines = variants.zip(jdks()?).map(|(variant, jdk)| {
+        let variants = on_every_jdk(program)?.into_iter();
+        let lines = variants.map(|(variant, jdk)| {
             let mut line = variant.command;
             line.splice(1..1, switches.iter().map(OsString::from));
             line.extend(arguments.iter().map(OsString::from));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use raddle_tests::chains::{Chain, Chains, said, written};
-use raddle_tests::{Mode, Program, RunFolder, Running, jdks, list, or_skip, raddle, say};
+use raddle_tests::{Mode, Program, RunFolder, Running, list, on_every_jdk, or_skip, raddle, say};
 use serde_json::Value;
 
 const MODE: Mode = Mode::Raddle { carriers: 2 };
@@ -159,10 +159,7 @@ fn those_on_carriers_are_exact_and_no_others_are_shown() {
     let test = "virtual_threads::those_on_carriers_are_exact_and_no_others_are_shown";
     let programs = || -> Result<_> {
         let program = Program::build("Virtual.java")?;
-        Ok((
-            program.variants.into_iter().zip(jdks()?),
-            written("Virtual.java")?,
-        ))
+        Ok((on_every_jdk(program)?.into_iter(), written("Virtual.java")?))
     };
     let Some((variants, written)) = or_skip(test, programs()) else {
         return;

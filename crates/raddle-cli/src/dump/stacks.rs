@@ -189,14 +189,17 @@ impl Subject {
                 filter.is_open() && locks::wakers(target, &stacks, &edges).leave_asleep(&edges);
             let count = |it: &Captured| (it.record.tid, it.record.switches);
             let switches: HashMap<u32, u64> = stacks.green().map(count).collect();
+            let mut said = Vec::new();
             if let Some(java) = &java {
                 let is_of_now = |tid: u32| {
                     let active = switches.get(&tid);
                     active.is_some_and(|&active| java.is_of_now(tid, active))
                 };
                 let is_kept = |edge: &Edge| old_waits == OldWaits::Kept || is_of_now(edge.waiter);
-                edges.extend(locks::java_edges(java).into_iter().filter(is_kept));
+                said.extend(locks::java_edges(java).into_iter().filter(is_kept));
             }
+            edges.extend(locks::monitor_edges(&stacks, &said));
+            edges.extend(said);
             let waits = Waits {
                 switches,
                 edges,
@@ -482,6 +485,7 @@ mod tests {
                 frames: Box::default(),
                 end: End::Lost,
                 managed: Box::default(),
+                monitor: 0,
             },
             frames: names.iter().map(named).collect(),
             unplaced: Vec::new(),

@@ -144,6 +144,7 @@ mod tests {
                 frames: frames.into(),
                 end,
                 managed: Box::default(),
+                monitor: 0,
             },
             unplaced: Vec::new(),
         };

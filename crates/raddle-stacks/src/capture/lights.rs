@@ -90,6 +90,7 @@ impl<'a> Camera<'a> {
             frames: frames.into(),
             end,
             managed: Box::default(),
+            monitor: 0,
         }
     }
 }

@@ -1,8 +1,11 @@
 //! What a recording needs of the [`Camera`] beside single stacks.
 
-use raddle_inspect::ThreadRecord;
+use std::collections::{HashMap, HashSet};
+
+use raddle_inspect::{ThreadRecord, WaitKind};
 
 use super::{Camera, Captured, Kind, Stack, Target, switched_off};
+use crate::java::Monitor;
 use crate::managed::ManagedFrame;
 use crate::memory::Pages;
 use crate::perf_event::Sample;
@@ -27,6 +30,7 @@ impl<'a> Camera<'a> {
     pub(crate) fn without_samples(target: &'a Target<'a>) -> Option<Camera<'a>> {
         Some(Camera {
             sampler: Sampler::none(),
+            tells_notices: true,
             ..Camera::new(target)?
         })
     }
@@ -34,13 +38,37 @@ impl<'a> Camera<'a> {
     /// Returns a thread with a stack that it has had.
     pub(super) fn captured(&mut self, slot: &Slot, kind: Kind, stack: Option<Stack>) -> Captured {
         let stack = stack.filter(|stack| !stack.frames.is_empty());
-        let number = stack.map(|stack| self.number(stack));
+        let number = stack.map(|mut stack| {
+            stack.monitor = self.wanted_monitor(&slot.record);
+            self.number(stack)
+        });
         Captured {
             record: slot.record,
             kind,
             stack: number.or_else(|| self.managed_alone(slot)),
             wait_lock: slot.wait_lock,
         }
+    }
+
+    /// Returns the monitor of Java that a thread wants, or 0.
+    fn wanted_monitor(&mut self, record: &ThreadRecord) -> u64 {
+        // A virtual machine waits so for all of its own.
+        if record.wait_kind != WaitKind::CONDVAR {
+            return 0;
+        }
+        let wanted = self.unwinder.wanted_monitor(record.tid);
+        let wanted = wanted.filter(|it| self.tells_notices || !it.is_noticed);
+        wanted.map_or(0, |it| it.address)
+    }
+
+    /// Returns what is known of the monitors of all stacks.
+    pub(super) fn monitors(&mut self) -> HashMap<u64, Monitor> {
+        let addresses = self.stacks.iter().map(|stack| stack.monitor);
+        let addresses: HashSet<u64> = addresses.filter(|&it| it != 0).collect();
+        let unwinder = &mut self.unwinder;
+        let known = addresses.into_iter();
+        let known = known.filter_map(|it| Some((it, unwinder.monitor(it)?)));
+        known.collect()
     }
 
     /// As [`Camera::take`], by one call to the kernel, of a thread that waits as deep in its stack
@@ -107,6 +135,7 @@ impl<'a> Camera<'a> {
             frames: frames.into(),
             end,
             managed: managed.into(),
+            monitor: 0,
         };
         (!stack.frames.is_empty()).then(|| self.number(stack))
     }

@@ -24,6 +24,7 @@ mod code;
 mod compressed;
 mod flags;
 mod methods;
+mod monitors;
 mod offsets;
 mod structs;
 #[cfg(test)]
@@ -34,9 +35,12 @@ use std::ops::Range;
 use std::rc::Rc;
 
 pub(crate) use flags::flag;
+pub use monitors::Monitor;
+pub(crate) use monitors::WantedMonitor;
 
 use code::{Blob, CodeHeaps, Position, Scopes};
 use methods::Methods;
+use monitors::{Fields, Monitors, Reader};
 use offsets::Offsets;
 use structs::Structs;
 
@@ -76,6 +80,11 @@ pub(crate) struct HotSpot<'a> {
     places: HashMap<u64, Rc<[Rc<ManagedFrame>]>>,
     /// How many methods are at these.
     placed: usize,
+    /// The code by which virtual threads are entered, once it was looked for.
+    entry: Option<Option<u64>>,
+    /// Where monitors are noted; `None` if that is not understood.
+    fields: Option<Fields>,
+    monitors: Monitors,
 }
 
 /// A frame in code that HotSpot has made.
@@ -111,7 +120,11 @@ impl<'a> HotSpot<'a> {
         let exports = Exports::of(memory, library.start())?;
         let structs = Structs::of(memory, &exports)?;
         let major = structs.address("Abstract_VM_Version._vm_major_version")?;
-        HotSpot::with(memory, Offsets::of(&structs, memory.half(major)?)?)
+        let major = memory.half(major)?;
+        Some(HotSpot {
+            fields: Fields::of(&structs, major),
+            ..HotSpot::with(memory, Offsets::of(&structs, major)?)?
+        })
     }
 
     /// Returns true if the process has HotSpot's library.
@@ -126,6 +139,30 @@ impl<'a> HotSpot<'a> {
             self.heaps = heaps;
         }
         self.forget_places();
+        self.entry = None;
+        self.monitors.renew();
+    }
+
+    /// Returns the monitor that a thread wants.
+    pub(crate) fn wanted_monitor(&mut self, tid: u32) -> Option<WantedMonitor> {
+        self.with_monitors(|monitors, reader| monitors.wanted(reader, tid))
+    }
+
+    /// Returns what is known of the monitor at an address.
+    pub(crate) fn monitor(&mut self, address: u64) -> Option<Monitor> {
+        self.with_monitors(|monitors, reader| Some(monitors.monitor(reader, address)))
+    }
+
+    fn with_monitors<T>(
+        &mut self,
+        act: impl FnOnce(&mut Monitors, &Reader<'_>) -> Option<T>,
+    ) -> Option<T> {
+        let reader = Reader {
+            memory: self.memory,
+            fields: self.fields.as_ref()?,
+            offsets: &self.offsets,
+        };
+        act(&mut self.monitors, &reader)
     }
 
     fn forget_places(&mut self) {
@@ -145,6 +182,9 @@ impl<'a> HotSpot<'a> {
             methods: Methods::default(),
             places: HashMap::new(),
             placed: 0,
+            entry: None,
+            fields: None,
+            monitors: Monitors::default(),
             offsets,
         })
     }
@@ -353,6 +393,33 @@ impl<'a> HotSpot<'a> {
         is_near.then_some(caller)
     }
 
+    /// Returns where the outermost frame of a virtual thread returns to, if it is the thread's
+    /// whole stack. HotSpot says so from JDK 24 on. Before, any address will do behind which the
+    /// entry has its frame.
+    fn virtual_entry(&mut self) -> Option<u64> {
+        const ENTRY: &str = "jdk.internal.vm.Continuation.enterSpecial";
+        if let Some(field) = self.offsets.continuation_return {
+            return self.memory.word(field);
+        }
+        if self.entry.is_none() {
+            let (memory, offsets) = (self.memory, &self.offsets);
+            let methods = &mut self.methods;
+            let mut is_it = |blob: &Blob| {
+                let field = blob.start.checked_add(offsets.compiled.method);
+                let method = field.and_then(|field| memory.word(field));
+                let method = method.and_then(|it| methods.find(memory, offsets, it));
+                method.is_some_and(|method| method.name == ENTRY)
+            };
+            let blob = self.heaps.native_method(memory, offsets, &mut is_it);
+            let made = blob.and_then(|blob| {
+                let behind = blob.frame_complete? + 1;
+                blob.code.checked_add(behind)
+            });
+            self.entry = Some(made);
+        }
+        self.entry?
+    }
+
     /// Checks that a caller is in code that HotSpot has made. The entry of a virtual thread takes
     /// the place of the stub that its frames return to: then the caller's frames are in the heap,
     /// and this returns true.
@@ -363,9 +430,9 @@ impl<'a> HotSpot<'a> {
         }
         let blob = self.blob(address.wrapping_sub(1))?;
         if blob.name.contains("ontinuation")
-            && let Some(entry) = self.offsets.continuation_return
+            && let Some(entry) = self.virtual_entry()
         {
-            caller[RIP] = Some(self.memory.word(entry)?);
+            caller[RIP] = Some(entry);
             return Some(true);
         }
         Some(false)

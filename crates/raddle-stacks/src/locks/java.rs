@@ -1,10 +1,11 @@
 //! The locks of a JVM as edges of the graph. A print of its threads is made at a safepoint, so that
 //! all of it holds at one moment.
 
-use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::collections::{HashMap, HashSet};
 
 use super::{Edge, Object, ObjectKind, Owner};
+use crate::capture::{Captured, Stacks};
 use crate::java::{Java, JavaThread};
 
 /// Returns the waits of Java threads for locks with an owner.
@@ -44,6 +45,30 @@ pub fn java_edges(java: &Java) -> Vec<Edge> {
     let mut edges: Vec<Edge> = java.threads().values().filter_map(edge).collect();
     edges.sort_unstable_by_key(|edge| edge.waiter);
     edges
+}
+
+/// Returns the waits of Java threads for monitors, from memory: those of which no edge is in
+/// `known`.
+pub fn monitor_edges(stacks: &Stacks, known: &[Edge]) -> Vec<Edge> {
+    let known: HashSet<u32> = known.iter().map(|edge| edge.waiter).collect();
+    let edge = |captured: &Captured| {
+        let stack = stacks.stacks.get(captured.stack? as usize)?;
+        let monitor = stacks.monitors.get(&stack.monitor)?;
+        let class = monitor.class.as_ref().map(|class| format!("of a {class}"));
+        Some(Edge {
+            waiter: captured.record.tid,
+            switches: captured.record.switches,
+            object: Object {
+                kind: ObjectKind::Other("Java monitor".into()),
+                address: stack.monitor,
+                note: class,
+                is_timed: false,
+            },
+            owner: monitor.owner.map_or(Owner::Unknown, Owner::Thread),
+        })
+    };
+    let threads = stacks.green().filter(|it| !known.contains(&it.record.tid));
+    threads.filter_map(edge).collect()
 }
 
 #[cfg(test)]

@@ -16,10 +16,15 @@ const STEPS_MAX: u32 = 1 << 12;
 /// The most bytes of a block, and words of a frame.
 const BLOB_BYTES_MAX: u64 = 1 << 28;
 const FRAME_WORDS_MAX: u64 = 1 << 16;
+/// The most blocks of a heap that are looked at one after another.
+const BLOCKS_MAX: u32 = 1 << 18;
 /// The most blocks that are kept.
 const BLOBS_MAX: usize = 1 << 16;
 /// The most methods that are inlined at one place.
 const INLINED_MAX: usize = 256;
+
+/// The name of a block that wraps a native method.
+const NATIVE_METHOD: &str = "native nmethod";
 
 /// All heaps of code.
 pub(super) struct CodeHeaps {
@@ -50,7 +55,7 @@ pub(super) struct Blob {
 impl Blob {
     /// Returns true for a compiled method, or a wrapper around a native one.
     pub(super) fn is_method(&self) -> bool {
-        matches!(self.name.as_str(), "nmethod" | "native nmethod")
+        matches!(self.name.as_str(), "nmethod" | NATIVE_METHOD)
     }
 
     /// Returns true if the address is that of a handler for a frame that is to be interpreted.
@@ -143,6 +148,22 @@ impl CodeHeaps {
         self.heaps.iter().map(|heap| heap.range.clone()).collect()
     }
 
+    /// Returns the first block in use, of those that wrap native methods, of which `is_it` is true.
+    pub(super) fn native_method(
+        &self,
+        memory: &dyn Memory,
+        offsets: &Offsets,
+        is_it: &mut dyn FnMut(&Blob) -> bool,
+    ) -> Option<Blob> {
+        let mut heaps = self.heaps.iter();
+        heaps.find_map(|heap| {
+            heap.blocks(memory, offsets, &mut |start| {
+                let blob = Blob::read(memory, offsets, start, start)?;
+                (blob.name == NATIVE_METHOD && is_it(&blob)).then_some(blob)
+            })
+        })
+    }
+
     /// Returns the block that an address is in.
     pub(super) fn find(
         &mut self,
@@ -190,6 +211,34 @@ impl CodeHeap {
         memory.read_all(block.checked_add(offsets.heaps.is_used)?, &mut is_used)?;
         let start = block.checked_add(offsets.heaps.header_bytes)?;
         (is_used[0] != 0).then_some(start)
+    }
+
+    /// Calls `find` with the start of each block in use, up to one for which it returns something.
+    fn blocks<T>(
+        &self,
+        memory: &dyn Memory,
+        offsets: &Offsets,
+        find: &mut dyn FnMut(u64) -> Option<T>,
+    ) -> Option<T> {
+        let at = &offsets.heaps;
+        let mut block = self.range.start;
+        for _ in 0..BLOCKS_MAX {
+            let mut is_used = [0];
+            memory.read_all(block.checked_add(at.is_used)?, &mut is_used)?;
+            if is_used[0] != 0
+                && let Some(found) = find(block.checked_add(at.header_bytes)?)
+            {
+                return Some(found);
+            }
+            // Behind the last block are zeros.
+            let segments = memory.word(block.checked_add(at.block_length)?)?;
+            let bytes = segments.checked_mul(1 << self.log2_segment_bytes)?;
+            block = block.checked_add(bytes).filter(|_| bytes != 0)?;
+            if !self.range.contains(&block) {
+                break;
+            }
+        }
+        None
     }
 }
 

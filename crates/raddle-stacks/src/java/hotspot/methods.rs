@@ -31,7 +31,7 @@ pub(super) struct Methods {
 /// A method.
 pub(super) struct Method {
     /// With its class.
-    name: String,
+    pub name: String,
     file: Option<String>,
     pub is_native: bool,
     /// Where its byte code is.
@@ -147,7 +147,7 @@ impl Method {
     }
 }
 
-fn symbol(memory: &dyn Memory, offsets: &Offsets, address: u64) -> Option<String> {
+pub(super) fn symbol(memory: &dyn Memory, offsets: &Offsets, address: u64) -> Option<String> {
     /// Slots of older versions have a mark there.
     const MARKS: u64 = 1;
     let at = &offsets.method;
@@ -161,7 +161,7 @@ fn symbol(memory: &dyn Memory, offsets: &Offsets, address: u64) -> Option<String
 
 /// Returns the name of a class as Java writes it. A hidden class has a plus and its address at the
 /// end, which Java writes with a slash.
-fn external(name: &str) -> String {
+pub(super) fn external(name: &str) -> String {
     match name.rsplit_once('+') {
         Some((class, end)) if end.starts_with("0x") => {
             format!("{}/{end}", class.replace('/', "."))

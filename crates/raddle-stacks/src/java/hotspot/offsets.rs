@@ -43,6 +43,8 @@ pub(super) struct Heaps {
     pub high: u64,
     pub header_bytes: u64,
     pub is_used: u64,
+    /// How many segments a block has.
+    pub block_length: u64,
 }
 
 /// A block of code.
@@ -103,6 +105,7 @@ impl Offsets {
                 high: structs.offset("VirtualSpace._high")?,
                 header_bytes: structs.size("HeapBlock")?,
                 is_used: structs.offset("HeapBlock::Header._used")?,
+                block_length: structs.offset("HeapBlock::Header._length")?,
             },
             blob: Blob::of(structs)?,
             compiled: Compiled::of(structs)?,

@@ -54,6 +54,20 @@ const TYPES: [&str; 21] = [
     "Symbol",
 ];
 const MORE_TYPES: [&str; 2] = ["VirtualSpace", "nmethod"];
+/// Those of threads, objects and monitors.
+const MONITOR_TYPES: [&str; 11] = [
+    "CompressedKlassPointers",
+    "JavaThread",
+    "LockStack",
+    "OSThread",
+    "ObjectMonitor",
+    "Thread",
+    "Threads",
+    "ThreadsList",
+    "ThreadsSMRSupport",
+    "Universe",
+    "oopDesc",
+];
 
 /// What a table is read with.
 struct Reader<'a> {
@@ -115,7 +129,8 @@ impl Reader<'_> {
             places,
             |reader, [name, field, offset, address]| {
                 let name = reader.name(name)?;
-                if TYPES.contains(&name.as_str()) || MORE_TYPES.contains(&name.as_str()) {
+                let all = [&TYPES[..], &MORE_TYPES, &MONITOR_TYPES];
+                if all.iter().any(|types| types.contains(&name.as_str())) {
                     let field = reader.name(field)?;
                     let known = Field { offset, address };
                     to.fields.insert(format!("{name}.{field}"), known);

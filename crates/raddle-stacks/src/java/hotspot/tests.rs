@@ -61,7 +61,7 @@ fn memory_that_lies_is_read_to_an_end() {
     let heaps = whole.heaps.ranges();
     let stacks = stacks(pid);
     let started = Instant::now();
-    let (mut steps, mut found) = (0, 0);
+    let (mut steps, mut found, mut monitors) = (0, 0, 0);
     for seed in 1..800u64 {
         let damaged = Damaged::of(pid, seed);
         // The tables of fields are damaged in each eighth run only: few survive that.
@@ -69,11 +69,19 @@ fn memory_that_lies_is_read_to_an_end() {
             0 => HotSpot::find(&damaged, &modules),
             _ => {
                 let whole = HotSpot::find(&memory, &modules).unwrap();
-                HotSpot::with(&damaged, whole.offsets)
+                let fields = whole.fields;
+                let java = HotSpot::with(&damaged, whole.offsets)?;
+                Some(HotSpot { fields, ..java })
             }
         };
         let most = most_bytes(|| {
             let Some(mut java) = read() else { return };
+            // The program's main thread, and any word as a monitor.
+            let wanted = java.wanted_monitor(pid).map(|it| it.address);
+            let any = stacks[damaged.random(stacks.len() as u64) as usize];
+            for address in wanted.into_iter().chain([any]) {
+                monitors += usize::from(java.monitor(address).is_some());
+            }
             for _ in 0..100 {
                 found += usize::from(step(&mut java, &damaged, &heaps, &stacks));
                 steps += 1;
@@ -82,6 +90,7 @@ fn memory_that_lies_is_read_to_an_end() {
         assert!(most < BYTES_MAX, "seed {seed}: {most} bytes");
     }
     println!("{found} of {steps} steps in {:?}", started.elapsed());
+    assert!(monitors > 0);
     assert!(found > 0 && started.elapsed() < Duration::from_secs(120));
 }
 

@@ -1,0 +1,326 @@
+//! The monitor that a Java thread wants, and the thread that owns it, from HotSpot's memory.
+//!
+//! A thread notes the monitor that it wants to enter, or in which it waits for a notification. Such
+//! a monitor is a structure of its own: it stays where it is while threads wait. It notes its owner
+//! in one of these ways:
+//!
+//! - by the owner's record, or by an address on the owner's stack where the lock was before others
+//!   wanted it (up to JDK 23);
+//! - by the owner's number in Java (from JDK 24 on). While a virtual thread is on a carrier, the
+//!   carrier's record has the virtual thread's number;
+//! - not at all, if the owner has the object in its list of locks (from JDK 21 on). Then the thread
+//!   with the object in its list is the owner.
+//!
+//! An owner without a record among the threads is not named: a virtual thread in the heap.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+
+use super::methods::{external, symbol};
+use super::offsets::Offsets;
+use super::structs::Structs;
+use crate::memory::Memory;
+
+/// The most threads that are looked at.
+const THREADS_MAX: u32 = 1 << 18;
+/// How often the list of threads is read for one that isn't in it, until the limits begin anew.
+const LISTINGS_MAX: u32 = 4;
+/// The most classes and monitors of which the names are kept.
+const NAMES_MAX: usize = 1 << 14;
+/// The most objects of a thread's list of locks.
+const LOCKS_MAX: u32 = 8;
+/// The last bits of an object's first word if the rest is its monitor.
+const MARK_BITS: u64 = 3;
+const IS_MONITOR: u64 = 2;
+
+/// The monitor that a thread wants.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct WantedMonitor {
+    pub address: u64,
+    /// The thread waits for a notification, or has had it and wants to enter again.
+    pub is_noticed: bool,
+}
+
+/// A monitor of Java that threads wait for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Monitor {
+    /// The class of its object.
+    pub class: Option<Rc<str>>,
+    /// The thread that has entered it.
+    pub owner: Option<u32>,
+}
+
+/// Where the structures have what is read here.
+pub(super) struct Fields {
+    list: List,
+    os_thread: u64,
+    id: u64,
+    /// The monitor that a thread wants to enter, and the one in which it waits.
+    wanted: u64,
+    waited_in: u64,
+    stack_base: u64,
+    stack_bytes: u64,
+    /// A thread's number in Java.
+    number: Option<u64>,
+    /// The list of a thread's locks, and in it the end and the first object.
+    locks: Option<[u64; 3]>,
+    object: u64,
+    /// The object is behind two more references.
+    is_handle: bool,
+    owner: u64,
+    /// Where an object has the number of its class, and what makes an address of it.
+    class: Option<Class>,
+}
+
+/// How the list of threads is kept.
+enum List {
+    /// A static reference to an array: its length, and the array.
+    Array { list: u64, length: u64, data: u64 },
+    /// A static reference to the first, and the next in each.
+    Chain { first: u64, next: u64 },
+}
+
+struct Class {
+    number: u64,
+    /// Static fields.
+    base: u64,
+    shift: u64,
+}
+
+impl Fields {
+    /// `None` for versions that are not understood. `major` is the version's number.
+    pub(super) fn of(structs: &Structs, major: u32) -> Option<Fields> {
+        let thread = |field: &str| {
+            let of = |kind: &str| structs.offset(&format!("{kind}.{field}"));
+            of("JavaThread").or_else(|| of("Thread"))
+        };
+        let array = || {
+            Some(List::Array {
+                list: structs.address("ThreadsSMRSupport._java_thread_list")?,
+                length: structs.offset("ThreadsList._length")?,
+                data: structs.offset("ThreadsList._threads")?,
+            })
+        };
+        let chain = || {
+            Some(List::Chain {
+                first: structs.address("Threads._thread_list")?,
+                next: structs.offset("JavaThread._next")?,
+            })
+        };
+        let locks = || {
+            let list = thread("_lock_stack")?;
+            let end = list + structs.offset("LockStack._top")?;
+            Some([list, end, list + structs.offset("LockStack._base[0]")?])
+        };
+        Some(Fields {
+            list: array().or_else(chain)?,
+            os_thread: thread("_osthread")?,
+            id: structs.offset("OSThread._thread_id")?,
+            wanted: thread("_current_pending_monitor")?,
+            waited_in: thread("_current_waiting_monitor")?,
+            stack_base: thread("_stack_base")?,
+            stack_bytes: thread("_stack_size")?,
+            number: thread("_monitor_owner_id"),
+            locks: locks(),
+            object: structs.offset("ObjectMonitor._object")?,
+            is_handle: major >= 16,
+            owner: structs.offset("ObjectMonitor._owner")?,
+            class: Class::of(structs),
+        })
+    }
+}
+
+impl Class {
+    fn of(structs: &Structs) -> Option<Class> {
+        let starts = [
+            "CompressedKlassPointers._",
+            "CompressedKlassPointers._narrow_klass._",
+            "Universe._narrow_klass._",
+        ];
+        let part = |name: &str| {
+            let mut all = starts.iter().map(|start| format!("{start}{name}"));
+            all.find_map(|field| structs.address(&field))
+        };
+        Some(Class {
+            number: structs.offset("oopDesc._metadata._compressed_klass")?,
+            base: part("base")?,
+            shift: part("shift")?,
+        })
+    }
+}
+
+/// What is known of a process's Java threads and their monitors.
+#[derive(Default)]
+pub(super) struct Monitors {
+    /// The records of threads, by their ids.
+    threads: HashMap<u32, u64>,
+    listings: u32,
+    /// The classes of monitors' objects.
+    classes: HashMap<u64, Option<Rc<str>>>,
+}
+
+/// What they are read with.
+pub(super) struct Reader<'a> {
+    pub memory: &'a dyn Memory,
+    pub fields: &'a Fields,
+    pub offsets: &'a Offsets,
+}
+
+impl Monitors {
+    /// Has the limits of one reading begin anew. A monitor's place may be another's by now.
+    pub(super) fn renew(&mut self) {
+        self.listings = 0;
+        self.classes.clear();
+    }
+
+    /// Returns the monitor that a thread wants to enter, or in which it waits.
+    pub(super) fn wanted(&mut self, reader: &Reader<'_>, tid: u32) -> Option<WantedMonitor> {
+        let thread = self.thread(reader, tid)?;
+        let field = |field: u64| reader.field(thread, field).filter(|&it| it != 0);
+        let wanted = field(reader.fields.wanted);
+        Some(WantedMonitor {
+            address: wanted.or_else(|| field(reader.fields.waited_in))?,
+            is_noticed: wanted.is_none(),
+        })
+    }
+
+    /// Returns what is known of a monitor.
+    pub(super) fn monitor(&mut self, reader: &Reader<'_>, monitor: u64) -> Monitor {
+        let owner = reader.owner(monitor, self.listed(reader));
+        if self.classes.len() >= NAMES_MAX {
+            self.classes.clear();
+        }
+        let class = self.classes.entry(monitor);
+        let class = class.or_insert_with(|| reader.class(monitor).map(Rc::from));
+        Monitor {
+            class: class.clone(),
+            owner,
+        }
+    }
+
+    fn thread(&mut self, reader: &Reader<'_>, tid: u32) -> Option<u64> {
+        // A record may be another thread's by now.
+        let known = self.threads.get(&tid).copied();
+        if let Some(thread) = known.filter(|&thread| reader.id(thread) == Some(tid)) {
+            return Some(thread);
+        }
+        if known.is_none() && self.listings >= LISTINGS_MAX {
+            return None;
+        }
+        self.list(reader);
+        self.threads.get(&tid).copied()
+    }
+
+    fn list(&mut self, reader: &Reader<'_>) {
+        self.listings += 1;
+        self.threads.clear();
+        reader.each_thread(|thread| {
+            self.threads
+                .extend(reader.id(thread).map(|tid| (tid, thread)));
+        });
+    }
+
+    fn listed(&mut self, reader: &Reader<'_>) -> &HashMap<u32, u64> {
+        if self.threads.is_empty() {
+            self.list(reader);
+        }
+        &self.threads
+    }
+}
+
+impl Reader<'_> {
+    fn field(&self, of: u64, field: u64) -> Option<u64> {
+        self.memory.word(of.checked_add(field)?)
+    }
+
+    /// Returns the id of a thread.
+    fn id(&self, thread: u64) -> Option<u32> {
+        let os_thread = self.field(thread, self.fields.os_thread)?;
+        let id = self.memory.half(os_thread.checked_add(self.fields.id)?)?;
+        (id != 0).then_some(id)
+    }
+
+    /// Calls `each` with the record of each thread.
+    fn each_thread(&self, mut each: impl FnMut(u64)) -> Option<()> {
+        match self.fields.list {
+            List::Array { list, length, data } => {
+                let list = self.memory.word(list)?;
+                let length = self.memory.half(list.checked_add(length)?)?;
+                let data = self.field(list, data)?;
+                for number in 0..u64::from(length.min(THREADS_MAX)) {
+                    each(self.field(data, number * 8)?);
+                }
+            }
+            List::Chain { first, next } => {
+                let mut at = self.memory.word(first)?;
+                for _ in 0..THREADS_MAX {
+                    if at == 0 {
+                        break;
+                    }
+                    each(at);
+                    at = self.field(at, next)?;
+                }
+            }
+        }
+        Some(())
+    }
+
+    /// Returns the thread that has entered a monitor.
+    fn owner(&self, monitor: u64, threads: &HashMap<u32, u64>) -> Option<u32> {
+        /// The owner of a monitor that another thread has made for it.
+        const NOT_NOTED: u64 = 1;
+        let owner = self.field(monitor, self.fields.owner)?;
+        let find = |is_it: &dyn Fn(u64) -> Option<bool>| {
+            let mut found = threads.iter();
+            let found = found.find(|&(_, &thread)| is_it(thread) == Some(true));
+            found.map(|(&tid, _)| tid)
+        };
+        match (owner, self.fields.number) {
+            (0, _) => None,
+            (NOT_NOTED, _) => {
+                let object = self.object(monitor)?;
+                find(&|thread| self.has_locked(thread, object))
+            }
+            (_, Some(number)) => find(&|thread| Some(self.field(thread, number)? == owner)),
+            _ => find(&|thread| {
+                let base = self.field(thread, self.fields.stack_base)?;
+                let bytes = self.field(thread, self.fields.stack_bytes)?;
+                Some(thread == owner || (base.saturating_sub(bytes)..base).contains(&owner))
+            }),
+        }
+    }
+
+    /// Returns true if a thread has an object in its list of locks.
+    fn has_locked(&self, thread: u64, object: u64) -> Option<bool> {
+        let [_, end, first] = self.fields.locks?;
+        // The end counts from the thread's record on.
+        let end = self.memory.half(thread.checked_add(end)?)?;
+        let count = u64::from(end).checked_sub(first)? / 8;
+        let mut places = (0..count.min(LOCKS_MAX.into())).map(|number| first + number * 8);
+        Some(places.any(|place| self.field(thread, place) == Some(object)))
+    }
+
+    /// Returns the object of a monitor, if it says that this is its monitor.
+    fn object(&self, monitor: u64) -> Option<u64> {
+        let mut object = self.field(monitor, self.fields.object)?;
+        if self.fields.is_handle {
+            object = self.memory.word(object)?;
+        }
+        let mark = self.memory.word(object)?;
+        (mark == monitor & !MARK_BITS | IS_MONITOR).then_some(object)
+    }
+
+    /// Returns the name of the class of a monitor's object.
+    fn class(&self, monitor: u64) -> Option<String> {
+        let class = self.fields.class.as_ref()?;
+        let object = self.object(monitor)?;
+        let number = self.memory.half(object.checked_add(class.number)?)?;
+        let shift = self.memory.half(class.shift)?;
+        let from_base = u64::from(number).checked_shl(shift)?;
+        let address = self.memory.word(class.base)?.checked_add(from_base)?;
+        let name = self.field(address, self.offsets.method.class_name)?;
+        let name = external(&symbol(self.memory, self.offsets, name)?);
+        let is_name = name.chars().all(|it| !it.is_control() && it != '\u{fffd}');
+        is_name.then_some(name)
+    }
+}
