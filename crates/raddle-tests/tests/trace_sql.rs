@@ -238,12 +238,17 @@ fn waits_that_another_process_ends_name_it() {
         let Mode::Raddle { .. } = mode else {
             return perfetto().map(drop);
         };
-        let mut line = Program::build("other_process.c")?.variants[0].command.clone();
+        let mut line = Program::build("other_process.c")?.variants[0]
+            .command
+            .clone();
         line.push("stay".into());
         let running = Running::start(mode, mode.command(&line)?, None)?;
         wait_for(&running, "\n")?;
         let said = running.stdout_so_far();
-        let poster = said.trim_end().strip_prefix("poster ").context("a process")?;
+        let poster = said
+            .trim_end()
+            .strip_prefix("poster ")
+            .context("a process")?;
         let folder = RunFolder::new(&format!("others-sql-{mode}"))?;
         let pid = running.pid().to_string();
         let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();

@@ -155,7 +155,10 @@ mod tests {
                     1000        0 91823 1 0000000000000000 20 4 30 10 -1";
         let (own, other) = ("0100007F:9C40".to_owned(), "0100007F:1F90".to_owned());
         assert_eq!(connection(line), Some((own, other.clone(), 91823)));
-        assert_eq!(connection("  sl  local_address rem_address   st tx_queue"), None);
+        assert_eq!(
+            connection("  sl  local_address rem_address   st tx_queue"),
+            None
+        );
         let mapped = "0000000000000000FFFF00000100007F:1F90";
         assert_eq!(shortened(mapped), other);
     }

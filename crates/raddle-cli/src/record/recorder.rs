@@ -27,7 +27,6 @@ use raddle_record::history::{History, Position, StackNumber, Unread};
 use raddle_record::profile::{Activity, Interner};
 use raddle_record::wakers::Wakers;
 use raddle_record::weights::OnCpu;
-use raddle_stacks::locks::Variables;
 use raddle_stacks::{
     Captured, Kind, Module, OwnSeries, ProcessMemory, RunningSample, Series, StackReader, Target,
     WakeSeries,

@@ -250,7 +250,10 @@ fn the_end_of_a_wait_names_the_process_that_has_woken_the_thread() {
         pid: 99,
         name: "poster".into(),
     };
-    let (sure, guess) = (WokenBy::one(poster()), WokenBy::guess("perhaps poster (99)"));
+    let (sure, guess) = (
+        WokenBy::one(poster()),
+        WokenBy::guess("perhaps poster (99)"),
+    );
     let waits = event(EventKind::SWITCH, 8, 0, WaitKind::FD_READ);
     let woken = event(EventKind::WAKE, 8, 0, WaitKind::FD_READ);
     let runs = event(EventKind::SWITCH, 0, 8, WaitKind::NONE);
@@ -295,9 +298,15 @@ fn the_end_of_a_wait_names_the_process_that_has_woken_the_thread() {
         flows.collect::<Vec<_>>()
     };
     assert_eq!(flows(|it| &it.flow_ids), [(Some(other), 1)]);
-    assert_eq!(flows(|it| &it.terminating_flow_ids), [(Some(8 << 1 | 1), 1)]);
+    assert_eq!(
+        flows(|it| &it.terminating_flow_ids),
+        [(Some(8 << 1 | 1), 1)]
+    );
     // No thread of this process has made the wake-ups.
-    let bundles = trace.packet.iter().filter_map(|it| it.ftrace_events.as_ref());
+    let bundles = trace
+        .packet
+        .iter()
+        .filter_map(|it| it.ftrace_events.as_ref());
     let sched = bundles.filter_map(|it| it.compact_sched.as_ref());
     let flags: Vec<_> = sched.flat_map(|it| &it.waking_common_flags).collect();
     assert_eq!(flags, [&16; 3]);
