@@ -21,8 +21,9 @@ use sockets::Sockets;
 /// What a thread waits for: a kind, and a descriptor or an address.
 pub(crate) type Object = (WaitKind, u64);
 
-/// Looks take at most this part of the time.
+/// Looks take at most this part of the time, and so much at the begin.
 const PART: u32 = 200;
+const BURST: Duration = Duration::from_millis(100);
 /// The most objects that are looked for at once.
 pub(crate) const OBJECTS_MAX: usize = 1 << 8;
 /// The most descriptors of an epoll instance that are followed.
@@ -59,23 +60,23 @@ type Ends = HashMap<End, Vec<(usize, u32)>>;
 /// See the module.
 pub(crate) struct Peers {
     pid: u32,
-    looked: Option<Instant>,
-    took: Duration,
+    begun: Instant,
+    /// The time that looks have taken.
+    spent: Duration,
 }
 
 impl Peers {
     pub(crate) fn new(pid: u32) -> Peers {
         Peers {
             pid,
-            looked: None,
-            took: Duration::ZERO,
+            begun: Instant::now(),
+            spent: Duration::ZERO,
         }
     }
 
-    /// Returns true if enough time has passed since the last look.
+    /// Returns true if there is time for a look.
     pub(crate) fn is_due(&self) -> bool {
-        self.looked
-            .is_none_or(|looked| looked.elapsed() >= self.took * PART)
+        self.spent <= BURST + self.begun.elapsed() / PART
     }
 
     /// Returns what a descriptor is; `None` for other objects.
@@ -92,8 +93,7 @@ impl Peers {
         if !ends.is_empty() {
             self.look(&ends, &mut others);
         }
-        self.looked = Some(Instant::now());
-        self.took = begun.elapsed();
+        self.spent += begun.elapsed();
         others
     }
 
