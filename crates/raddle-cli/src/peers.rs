@@ -266,7 +266,7 @@ mod tests {
     use super::*;
     use std::io::pipe;
     use std::net::{TcpListener, TcpStream};
-    use std::os::fd::AsRawFd;
+    use std::os::fd::{AsRawFd, OwnedFd};
     use std::os::unix::net::UnixStream;
     use std::process::{Command, Stdio};
 
@@ -321,11 +321,10 @@ mod tests {
             command.arg("60").stdin(input).stdout(output);
             command.spawn().unwrap()
         };
-        let owned = std::os::fd::OwnedFd::from;
-        let mut first = child(reader.into(), owned(left).into());
-        let mut second = child(owned(right).into(), writer.into());
-        let mut third = child(owned(near).into(), Stdio::null());
-        let mut fourth = child(owned(far).into(), Stdio::null());
+        let mut first = child(reader.into(), OwnedFd::from(left).into());
+        let mut second = child(OwnedFd::from(right).into(), writer.into());
+        let mut third = child(OwnedFd::from(near).into(), Stdio::null());
+        let mut fourth = child(OwnedFd::from(far).into(), Stdio::null());
         let found = names(first.id(), &[0, 1, listener.as_raw_fd() as u64]);
         let is_found = found[..2] == [(vec![second.id()], false), (vec![second.id()], false)];
         let by_tcp = names(third.id(), &[0]);
