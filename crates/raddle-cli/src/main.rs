@@ -17,6 +17,7 @@ mod metrics;
 mod output;
 mod own_path;
 mod pages;
+mod peers;
 mod record;
 mod recording;
 mod report;

@@ -8,7 +8,6 @@ mod locks;
 pub(crate) mod locks_command;
 mod mappings;
 mod names;
-mod peers;
 mod program;
 mod recorder;
 mod result;

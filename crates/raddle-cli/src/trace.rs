@@ -3,6 +3,7 @@
 mod bound;
 mod past;
 mod tracer;
+mod wakers;
 
 use std::collections::HashMap;
 use std::io::{self, BufWriter};
@@ -24,6 +25,7 @@ use crate::output::Output;
 use crate::recording::{Recording, command, ends_by_signal};
 use bound::Stays;
 use tracer::Tracer;
+use wakers::Wakers;
 
 /// How often the rings are read, unless they fill up.
 const POLL: Duration = Duration::from_millis(20);
@@ -66,6 +68,7 @@ fn follow(arguments: &TraceArguments, pid: u32) -> Result<ExitCode> {
         Tracer::new(file, pid, command(pid), begin_ns).map_err(|error| output.failed(&error))?;
     tracer.name_all(recording.names());
     tracer.begins_now(begin_ns);
+    tracer.names_processes(Wakers::new(pid));
     write_all(arguments, &mut recording, &mut tracer)?;
     tracer.name_all(recording.names());
     tracer.run_at_end(recording.running());
@@ -101,6 +104,7 @@ fn write_all<W: io::Write>(
             stays.event(timed.lane, &timed.event);
             tracer.take(memory, timed.lane, &timed.event, timed.boot_ns);
         })?;
+        tracer.look(recording.told_ns());
         stays.look((pid, recording.told_ns()), recording.memory(), tracer);
         if is_last || !goes_on || tracer.has_failed() {
             return Ok(());
@@ -192,6 +196,7 @@ fn write_last(
     let mut tracer =
         Tracer::new(file, pid, command(pid), from_ns).map_err(|error| output.failed(&error))?;
     tracer.name_all(recording.names());
+    tracer.names_processes(Wakers::of_the_past(pid));
     let mut first_ns = None;
     recording.poll(true, |timed, memory| {
         if timed.boot_ns >= from_ns {

@@ -9,6 +9,7 @@
 //! | the thread's track, slices | what it waits for, from the end of a turn to the next |
 //! | | its stays in the kernel; the program's own spans |
 //! | the same, marks | preemption, moves to another carrier, signals, the program's instants |
+//! | tracks of other processes, marks | wake-ups of the process's threads, with arrows to these |
 //! | counters | lengths of run queues, runnable threads, carriers that run; the program's own |
 //!
 //! What is kept grows with the threads that live, and with nothing else.
@@ -19,11 +20,13 @@ mod counters;
 mod encode;
 mod messages;
 mod names;
+mod others;
 mod sched;
 
 use std::io::{self, Write};
+use std::rc::Rc;
 
-use raddle_inspect::{Event, EventKind, WaitKind};
+use raddle_inspect::{By, Event, EventKind, WaitKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::rings::Lane;
@@ -34,6 +37,8 @@ use messages::{
     ThreadDescriptor, TracePacket, TrackDescriptor,
 };
 use names::{Name, Names};
+use others::Others;
+pub use others::{OtherProcess, WokenBy};
 use sched::Bundles;
 
 /// Linux's clock ids.
@@ -65,6 +70,7 @@ pub struct PerfettoWriter<W> {
     /// Texts of the program's own events, by their places in its memory.
     texts: FxHashMap<(u64, u8), Box<str>>,
     counters: Counters,
+    others: Others,
     counts: Counts,
 }
 
@@ -77,6 +83,8 @@ struct ThreadState {
     /// It has a track.
     is_shown: bool,
     is_waiting: bool,
+    /// What ended its wait, as annotations.
+    woken_by: Option<Rc<[u8]>>,
     is_in_kernel: bool,
     /// The program's spans that are open.
     spans: u32,
@@ -105,6 +113,7 @@ impl<W: Write> PerfettoWriter<W> {
             names: Names::default(),
             texts: FxHashMap::default(),
             counters: Counters::default(),
+            others: Others::default(),
             counts: Counts::default(),
         };
         writer.encoder.packet(&TracePacket {
@@ -244,11 +253,13 @@ impl<W: Write> PerfettoWriter<W> {
             _ => SLEEPING,
         };
         let mut name = None;
-        let mut was_waiting = false;
+        let mut waited = None;
         if event.other != 0 {
             self.counts.runs += 1;
             let next = self.threads.entry(event.other).or_default();
-            was_waiting = std::mem::take(&mut next.is_waiting);
+            if std::mem::take(&mut next.is_waiting) {
+                waited = Some(next.woken_by.take());
+            }
             name = next.name.as_deref();
         }
         let bundle = self.bundles.of(cpu_of(lane));
@@ -259,9 +270,10 @@ impl<W: Write> PerfettoWriter<W> {
         if event.thread != 0 {
             self.leave(event, state, boot_ns)?;
         }
-        if was_waiting {
+        if let Some(woken_by) = waited {
             let track = self.track(event.other)?;
-            self.encoder.end(track, boot_ns)?;
+            let annotations = woken_by.as_deref().unwrap_or_default();
+            self.encoder.end(track, annotations, boot_ns)?;
         }
         if self.counters.runs(lane, event.other != 0, boot_ns) {
             self.count(boot_ns)?;
@@ -298,7 +310,8 @@ impl<W: Write> PerfettoWriter<W> {
         let name = thread.and_then(|thread| thread.name.as_deref());
         let cpu = cpu_of(lane);
         let bundle = self.bundles.of(cpu);
-        bundle.wake(event.thread, name, cpu, boot_ns);
+        let is_by_thread = matches!(Event::by(event.other), By::Thread(_));
+        bundle.wake(event.thread, name, (cpu, is_by_thread), boot_ns);
         if bundle.is_full() {
             self.encoder.encoded(&bundle.take(cpu))?;
         }
@@ -327,7 +340,7 @@ impl<W: Write> PerfettoWriter<W> {
             return Ok(());
         }
         let track = self.track(tid)?;
-        self.encoder.end(track, boot_ns)
+        self.encoder.end(track, &[], boot_ns)
     }
 
     fn begin_span(&mut self, event: &Event, boot_ns: u64) -> io::Result<()> {
@@ -343,18 +356,20 @@ impl<W: Write> PerfettoWriter<W> {
         }
         thread.spans -= 1;
         let track = self.track(tid)?;
-        self.encoder.end(track, boot_ns)
+        self.encoder.end(track, &[], boot_ns)
     }
 
     fn begin(&mut self, tid: u32, name: Name, boot_ns: u64) -> io::Result<()> {
-        self.on_track(tid, TrackKind::Begin, name, boot_ns)
+        let track = self.track(tid)?;
+        self.on_track(track, TrackKind::Begin, name, &[], boot_ns)
     }
 
     fn mark(&mut self, tid: u32, name: Name, boot_ns: u64) -> io::Result<()> {
         if tid == 0 {
             return Ok(());
         }
-        self.on_track(tid, TrackKind::Instant, name, boot_ns)
+        let track = self.track(tid)?;
+        self.on_track(track, TrackKind::Instant, name, &[], boot_ns)
     }
 
     fn mark_text(&mut self, event: &Event, boot_ns: u64) -> io::Result<()> {
@@ -362,8 +377,15 @@ impl<W: Write> PerfettoWriter<W> {
         self.mark(event.thread, name, boot_ns)
     }
 
-    fn on_track(&mut self, tid: u32, kind: TrackKind, name: Name, boot_ns: u64) -> io::Result<()> {
-        let track = self.track(tid)?;
+    /// Writes a slice or a mark; `fields` are more fields of the event, encoded.
+    fn on_track(
+        &mut self,
+        track: u64,
+        kind: TrackKind,
+        name: Name,
+        fields: &[u8],
+        boot_ns: u64,
+    ) -> io::Result<()> {
         if self.names.are_full() {
             self.names = Names::default();
             self.encoder.begin_names()?;
@@ -373,7 +395,7 @@ impl<W: Write> PerfettoWriter<W> {
         let text = is_new.then(|| name.text(|place| texts.get(&place).map(|it| &**it)));
         let category = name.category();
         self.encoder
-            .named(kind, track, (category, iid), text, boot_ns)
+            .named((kind, track), (category, iid), text, fields, boot_ns)
     }
 
     fn text_name(&self, event: &Event) -> Name {
@@ -454,7 +476,7 @@ impl<W: Write> PerfettoWriter<W> {
         for (tid, count) in open {
             for _ in 0..count {
                 let track = self.track(tid)?;
-                self.encoder.end(track, boot_ns)?;
+                self.encoder.end(track, &[], boot_ns)?;
             }
         }
         self.counters.all_are_due();

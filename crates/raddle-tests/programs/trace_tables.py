@@ -6,8 +6,11 @@ Usage: trace_tables.py TRACE SQL...
 sched(ts, dur, cpu, tid): turns of threads on carriers
 waking(ts, tid)
 thread_state(ts, dur, tid, state): Running, R (runnable) and S (waiting)
-slice(ts, dur, tid, name)
+slice(ts, dur, tid, name, args): the arguments are an object of JSON
+mark(ts, pid, tid, name): one of the two is null
+flow(pid, out_ts, tid, in_ts): arrows from a mark of a process to one of a thread
 thread(tid, name)
+process(pid, name)
 """
 
 import json
@@ -19,6 +22,7 @@ from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as schema
 CLEARED = schema.TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
 BEGIN = schema.TrackEvent.TYPE_SLICE_BEGIN
 END = schema.TrackEvent.TYPE_SLICE_END
+INSTANT = schema.TrackEvent.TYPE_INSTANT
 RUNNABLE, WAITING = 0, 1
 
 
@@ -33,19 +37,30 @@ def summed(deltas):
 class Tables:
     def __init__(self):
         self.threads = {}
+        self.processes = {}
         self.events = []  # (time, order, what, CPU, thread, state of the one before)
         self.tracks = {}
+        self.process_tracks = {}
         self.names = {}
         self.open = {}
         self.slices = []
+        self.marks = []
+        self.begun = {}
+        self.flows = []
         self.end = 0
 
     def packet(self, packet):
         self.end = max(self.end, packet.timestamp)
         for thread in packet.process_tree.threads:
             self.threads[thread.tid] = thread.name
-        if packet.HasField("track_descriptor") and packet.track_descriptor.HasField("thread"):
-            self.tracks[packet.track_descriptor.uuid] = packet.track_descriptor.thread.tid
+        for process in packet.process_tree.processes:
+            self.processes[process.pid] = process.cmdline[0] if process.cmdline else None
+        if packet.HasField("track_descriptor"):
+            track = packet.track_descriptor
+            if track.HasField("thread"):
+                self.tracks[track.uuid] = track.thread.tid
+            elif track.HasField("process"):
+                self.process_tracks[track.uuid] = track.process.pid
         if packet.sequence_flags & CLEARED:
             self.names.clear()
         for name in packet.interned_data.event_names:
@@ -71,7 +86,17 @@ class Tables:
             self.open.setdefault(tid, []).append((at, self.names[event.name_iid]))
         elif event.type == END:
             begin, name = self.open[tid].pop()
-            self.slices.append((begin, at - begin, tid, name))
+            values = {
+                it.name: it.string_value or it.int_value for it in event.debug_annotations
+            }
+            self.slices.append((begin, at - begin, tid, name, json.dumps(values)))
+        elif event.type == INSTANT:
+            pid = self.process_tracks.get(event.track_uuid)
+            self.marks.append((at, pid, tid, self.names[event.name_iid]))
+            for flow in event.flow_ids:
+                self.begun[flow] = (pid, at)
+            for flow in event.terminating_flow_ids:
+                self.flows.append((*self.begun.pop(flow), tid, at))
 
     def states(self):
         """Turns, wake-ups, and what each thread does from one event to the next."""
@@ -125,8 +150,11 @@ def main():
         ("sched", "ts, dur, cpu, tid", turns),
         ("waking", "ts, tid", wakes),
         ("thread_state", "ts, dur, tid, state", states),
-        ("slice", "ts, dur, tid, name", tables.slices),
+        ("slice", "ts, dur, tid, name, args", tables.slices),
+        ("mark", "ts, pid, tid, name", tables.marks),
+        ("flow", "pid, out_ts, tid, in_ts", tables.flows),
         ("thread", "tid, name", list(tables.threads.items())),
+        ("process", "pid, name", list(tables.processes.items())),
     ]:
         database.execute(f"CREATE TABLE {name} ({columns})")
         marks = ", ".join("?" for _ in columns.split(","))

@@ -201,3 +201,63 @@ fn waits_for_locks_are_those_of_raddle_locks() {
         Ok(())
     });
 }
+
+/// Waits of threads by their names: how many there are, how many of them name the process POSTER in
+/// words and by its number, and how many arrows lead from it.
+const OTHERS: &str = "
+    SELECT thread.name, count(*),
+        sum(ifnull(json_extract(args, '$.woken_by') LIKE '%poster (POSTER)', 0)),
+        sum(ifnull(json_extract(args, '$.waker_pid') = POSTER, 0)),
+        (SELECT count(*) FROM flow
+            JOIN mark AS woke ON woke.pid = flow.pid AND woke.ts = out_ts
+            JOIN mark AS woken ON woken.tid = flow.tid AND woken.ts = in_ts
+            WHERE flow.tid = thread.tid AND flow.pid = POSTER AND woke.name = 'wake-up'
+                AND woken.name = 'woken by process POSTER')
+    FROM slice JOIN thread USING (tid) WHERE thread.name LIKE 'of-%' GROUP BY thread.name";
+
+/// In each thread that another process wakes, most waits say so. Of those that were kept before,
+/// the process is not sure, and has no arrows.
+fn name_the_other_process(file: &Path, poster: &str, is_past: bool) -> Result<()> {
+    let found = rows(file, &OTHERS.replace("POSTER", poster))?;
+    ensure!(found.len() == 5, "{found:?}");
+    for row in &found {
+        let figure = |column: usize| row[column].as_u64().context("a number");
+        let (waits, named) = (figure(1)?, figure(2)?);
+        // The first wait may have begun before, and the last one goes on.
+        ensure!(waits > 10 && named * 10 > waits * 8, "{found:?}");
+        let sure = if is_past { 0 } else { named };
+        ensure!((figure(3)?, figure(4)?) == (sure, sure), "{found:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn waits_that_another_process_ends_name_it() {
+    let name = "trace_sql::waits_that_another_process_ends_name_it";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { .. } = mode else {
+            return perfetto().map(drop);
+        };
+        let mut line = Program::build("other_process.c")?.variants[0]
+            .command
+            .clone();
+        line.push("stay".into());
+        let running = Running::start(mode, mode.command(&line)?, None)?;
+        wait_for(&running, "\n")?;
+        let said = running.stdout_so_far();
+        let poster = said
+            .trim_end()
+            .strip_prefix("poster ")
+            .context("a process")?;
+        let folder = RunFolder::new(&format!("others-sql-{mode}"))?;
+        let pid = running.pid().to_string();
+        let file = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+        let (live, past) = (file("live"), file("past"));
+        run(&["trace", &pid, "-d", "1", "-o", &live])?;
+        name_the_other_process(Path::new(&live), poster, false)?;
+        run(&["ctl", &pid, "flight-recorder", "on"])?;
+        std::thread::sleep(Duration::from_secs(1));
+        run(&["trace", &pid, "--last", "5", "-o", &past])?;
+        name_the_other_process(Path::new(&past), poster, true)
+    });
+}

@@ -182,7 +182,13 @@ fn another_process_that_wakes_is_named() {
         let poster = stdout.lines().find_map(|line| line.strip_prefix("poster "));
         let poster = format!("poster ({})", poster.context("the other process")?);
         let stacks = read(&file)?;
-        for place in ["wait_for_semaphore", "wait_for_pipe"] {
+        for place in [
+            "wait_for_semaphore",
+            "wait_for_pipe",
+            "wait_for_socket",
+            "wait_for_connection",
+            "wait_for_watched",
+        ] {
             let all = sum(&stacks, &[place]);
             let found = sum(&stacks, &[place, &poster, "[woken by the kernel: "]);
             ensure!(

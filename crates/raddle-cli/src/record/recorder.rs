@@ -15,9 +15,9 @@
 //! memory that changes.
 
 mod epochs;
+mod objects;
 
-use std::collections::{HashMap, VecDeque};
-use std::fs;
+use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
@@ -27,7 +27,6 @@ use raddle_record::history::{History, Position, StackNumber, Unread};
 use raddle_record::profile::{Activity, Interner};
 use raddle_record::wakers::Wakers;
 use raddle_record::weights::OnCpu;
-use raddle_stacks::locks::Variables;
 use raddle_stacks::{
     Captured, Kind, Module, OwnSeries, ProcessMemory, RunningSample, Series, StackReader, Target,
     WakeSeries,
@@ -37,11 +36,11 @@ use super::bound::Bound;
 use super::chooser::Chooser;
 use super::cpu_clock::CpuClock;
 use super::mappings::Mappings;
-use super::peers::Peers;
 use crate::failure::Failure;
 use crate::recording::{Recording, command};
 pub(super) use epochs::Epoch;
 use epochs::Epochs;
+use objects::Objects;
 
 /// The runtime samples a wake-up for so many samples of a carrier.
 const WAKES_PART: u32 = 2;
@@ -60,8 +59,6 @@ const NAMES: Duration = Duration::from_secs(1);
 const NAMES_PART: u32 = 400;
 /// The most samples of carriers that are kept.
 const ON_CPU_MAX: usize = 1 << 21;
-/// The most objects of which names are looked for.
-const OBJECTS_MAX: usize = 1 << 13;
 /// The most looks at holders of locks that are kept.
 const HOLDERS_MAX: usize = 1 << 20;
 /// The most descriptors that are waited for.
@@ -93,13 +90,8 @@ pub(super) struct Recorder {
     pub epochs: Epochs,
     /// The recording is over, and only what was taken is still to be read.
     over: Option<Ended>,
-    /// The names of objects that threads waited for.
-    pub names: HashMap<(WaitKind, u64), String>,
-    /// Those without a name yet, which are addresses.
-    unnamed: Vec<(WaitKind, u64)>,
-    peers: Peers,
-    /// The processes that share the memory of futexes.
-    sharers: HashMap<u64, String>,
+    /// What threads waited for, with names.
+    pub objects: Objects,
     chooser: Chooser,
     pub interval: Duration,
     pub begin: Moment,
@@ -172,10 +164,7 @@ impl Recorder {
             interner: Interner::default(),
             epochs: Epochs::of(pid)?,
             over: None,
-            names: HashMap::new(),
-            unnamed: Vec::new(),
-            peers: Peers::new(pid),
-            sharers: HashMap::new(),
+            objects: Objects::new(pid),
             chooser: Chooser::new(begin.stamp, frequency),
             interval,
             begin,
@@ -280,7 +269,7 @@ impl Recorder {
                 self.name_threads();
                 self.follow_carriers(target);
                 self.bound.count(self.recording.bound(), &self.history);
-                self.name_descriptors();
+                self.objects.look(self.history.new_objects());
             }
             if mappings.are_others(self.pid, target.modules) {
                 return Ok(Ended::OtherCode);
@@ -511,51 +500,6 @@ impl Recorder {
                 stack: stack.map(|number| StackNumber { epoch, number }),
                 stands_for: 1.0 / chance,
             });
-        }
-    }
-
-    /// Looks for the names of what threads wait for: descriptors now, before they are closed.
-    fn name_descriptors(&mut self) {
-        for (kind, object) in self.history.new_objects() {
-            if self.names.len() + self.unnamed.len() >= OBJECTS_MAX {
-                return;
-            }
-            if kind.is_address() {
-                self.unnamed.push((kind, object));
-                if kind == WaitKind::FUTEX {
-                    let sharers = self.peers.of_word(object);
-                    self.sharers.extend(sharers.map(|it| (object, it)));
-                }
-            } else if kind.is_descriptor() {
-                let path = fs::read_link(format!("/proc/{}/fd/{object}", self.pid));
-                let name = path.ok().map(|path| path.to_string_lossy().into_owned());
-                let name = name.map(|name| match self.peers.of_pipe(&name) {
-                    Some(others) => format!("{name}, which other processes have: {others}"),
-                    None => name,
-                });
-                self.names.extend(name.map(|name| ((kind, object), name)));
-            }
-        }
-    }
-
-    /// Looks for the names of static variables.
-    fn name_variables(&mut self, target: &Target<'_>) {
-        let mut variables = Variables::new(target.memory, target.modules);
-        let names = &mut self.names;
-        self.unnamed.retain(|&(kind, object)| {
-            let name = variables.name(object);
-            let is_unnamed = name.is_none();
-            names.extend(name.map(|name| ((kind, object), name)));
-            is_unnamed
-        });
-    }
-
-    /// Adds the processes that share the memory of futexes to the names of these.
-    fn name_sharers(&mut self) {
-        for (object, others) in self.sharers.drain() {
-            let name = self.names.entry((WaitKind::FUTEX, object)).or_default();
-            let gap = if name.is_empty() { "" } else { ", " };
-            *name += &format!("{gap}shared with other processes: {others}");
         }
     }
 

@@ -10,6 +10,8 @@ use raddle_record::rings::Lane;
 use raddle_inspect::{Event, EventKind, WaitKind};
 use raddle_stacks::Memory;
 
+use super::wakers::Wakers;
+
 /// Writes events to a file for Perfetto. An error is kept until the end.
 pub(super) struct Tracer<W> {
     writer: PerfettoWriter<W>,
@@ -21,6 +23,8 @@ pub(super) struct Tracer<W> {
     /// Of a trace that begins now: the carriers without a switch so far run the thread that they
     /// ran at the begin.
     begun: Option<Begun>,
+    /// Other processes that wake threads; without it none is named.
+    wakers: Option<Wakers>,
 }
 
 /// See [`Tracer::begins_now`].
@@ -39,7 +43,20 @@ impl<W: io::Write> Tracer<W> {
             has_new: false,
             failure: None,
             begun: None,
+            wakers: None,
         })
+    }
+
+    /// Has the trace name other processes that wake threads.
+    pub(super) fn names_processes(&mut self, wakers: Wakers) {
+        self.wakers = Some(wakers);
+    }
+
+    /// Looks for other processes, unless that costs too much.
+    pub(super) fn look(&mut self, boot_ns: u64) {
+        if let Some(wakers) = &mut self.wakers {
+            wakers.look(boot_ns);
+        }
     }
 
     /// Has the trace show what carriers run at its begin: the thread that their first switch
@@ -81,6 +98,12 @@ impl<W: io::Write> Tracer<W> {
         }
         if self.failure.is_none() {
             let written = self.writer.event(lane, event, boot_ns);
+            self.failure = written.err();
+        }
+        let wakers = self.wakers.as_mut();
+        let woken_by = wakers.and_then(|wakers| wakers.event(event, boot_ns));
+        if let Some(by) = woken_by.filter(|_| self.failure.is_none()) {
+            let written = self.writer.woken_by(event.thread, by, boot_ns);
             self.failure = written.err();
         }
     }

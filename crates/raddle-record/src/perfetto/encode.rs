@@ -44,6 +44,33 @@ fn put_field(field: u32, value: u64, to: &mut Vec<u8>) {
     put(value, to);
 }
 
+/// Appends a field with eight bytes.
+pub(super) fn put_fixed(field: u32, value: u64, to: &mut Vec<u8>) {
+    put((field << 3 | WireType::SixtyFourBit as u32).into(), to);
+    to.extend(value.to_le_bytes());
+}
+
+/// The value of an annotation.
+pub(super) enum Value<'a> {
+    Text(&'a str),
+    Number(u64),
+}
+
+/// Appends an annotation of a track event.
+pub(super) fn put_annotation(name: &str, value: Value<'_>, to: &mut Vec<u8>) {
+    const ANNOTATION: u32 = 4;
+    const NAME: u32 = 10;
+    const NUMBER: u32 = 4;
+    const TEXT: u32 = 6;
+    let mut annotation = Vec::new();
+    put_bytes(NAME, name.as_bytes(), &mut annotation);
+    match value {
+        Value::Text(text) => put_bytes(TEXT, text.as_bytes(), &mut annotation),
+        Value::Number(number) => put_field(NUMBER, number, &mut annotation),
+    }
+    put_bytes(ANNOTATION, &annotation, to);
+}
+
 /// Appends a field with bytes.
 pub(super) fn put_bytes(field: u32, bytes: &[u8], to: &mut Vec<u8>) {
     put((field << 3 | WireType::LengthDelimited as u32).into(), to);
@@ -111,13 +138,13 @@ impl<W: Write> Encoder<W> {
     }
 
     /// Writes the begin of a slice or a mark, with a category and a number for a name; `text` is
-    /// what the number stands for from now on.
+    /// what the number stands for from now on, and `fields` are more fields, encoded.
     pub(super) fn named(
         &mut self,
-        kind: TrackKind,
-        track: u64,
+        (kind, track): (TrackKind, u64),
         (category, iid): (Category, u64),
         text: Option<String>,
+        fields: &[u8],
         boot_ns: u64,
     ) -> io::Result<()> {
         let event = &mut self.event;
@@ -126,6 +153,7 @@ impl<W: Write> Encoder<W> {
         put_field(9, kind as u64, event);
         put_field(10, iid, event);
         put_field(11, track, event);
+        event.extend_from_slice(fields);
         let data = text.map(|text| InternedData {
             event_names: vec![Interned {
                 iid: Some(iid),
@@ -136,11 +164,12 @@ impl<W: Write> Encoder<W> {
         self.event(data, boot_ns)
     }
 
-    /// Writes the end of a slice.
-    pub(super) fn end(&mut self, track: u64, boot_ns: u64) -> io::Result<()> {
+    /// Writes the end of a slice, with annotations that are encoded already.
+    pub(super) fn end(&mut self, track: u64, annotations: &[u8], boot_ns: u64) -> io::Result<()> {
         self.event.clear();
         put_field(9, TrackKind::End as u64, &mut self.event);
         put_field(11, track, &mut self.event);
+        self.event.extend_from_slice(annotations);
         self.event(None, boot_ns)
     }
 

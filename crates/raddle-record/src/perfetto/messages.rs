@@ -154,6 +154,8 @@ pub(super) struct ThreadDescriptor {
 pub(super) struct TrackEvent {
     #[prost(uint64, repeated, tag = "3")]
     pub category_iids: Vec<u64>,
+    #[prost(message, repeated, tag = "4")]
+    pub debug_annotations: Vec<DebugAnnotation>,
     #[prost(uint32, optional, tag = "9")]
     pub r#type: Option<u32>,
     #[prost(uint64, optional, tag = "10")]
@@ -162,6 +164,21 @@ pub(super) struct TrackEvent {
     pub track_uuid: Option<u64>,
     #[prost(int64, optional, tag = "30")]
     pub counter_value: Option<i64>,
+    #[prost(fixed64, repeated, packed = "false", tag = "47")]
+    pub flow_ids: Vec<u64>,
+    #[prost(fixed64, repeated, packed = "false", tag = "48")]
+    pub terminating_flow_ids: Vec<u64>,
+}
+
+/// Read in tests only, too.
+#[derive(Clone, PartialEq, Message)]
+pub(super) struct DebugAnnotation {
+    #[prost(int64, optional, tag = "4")]
+    pub int_value: Option<i64>,
+    #[prost(string, optional, tag = "6")]
+    pub string_value: Option<String>,
+    #[prost(string, optional, tag = "10")]
+    pub name: Option<String>,
 }
 
 /// Strings that events refer to by numbers.

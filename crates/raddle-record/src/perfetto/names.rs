@@ -16,6 +16,10 @@ pub(super) enum Name {
     MovedFrom(u32),
     Signal(u32),
     InKernel,
+    /// The process that has ended a wait.
+    WokenBy(u32),
+    /// On a process's track.
+    WakeUp,
     /// A text of the program's, by its place.
     Text(u64, u8),
 }
@@ -41,7 +45,11 @@ impl Name {
         match self {
             Name::Wait(..) | Name::InKernel => Category::Wait,
             Name::Text(..) => Category::Program,
-            Name::Preempted | Name::MovedFrom(_) | Name::Signal(_) => Category::Scheduling,
+            Name::Preempted
+            | Name::MovedFrom(_)
+            | Name::Signal(_)
+            | Name::WokenBy(_)
+            | Name::WakeUp => Category::Scheduling,
         }
     }
 
@@ -53,6 +61,8 @@ impl Name {
             Name::MovedFrom(carrier) => format!("moved from carrier {carrier}"),
             Name::Signal(number) => format!("signal {number}"),
             Name::InKernel => "in the kernel".to_owned(),
+            Name::WokenBy(pid) => format!("woken by process {pid}"),
+            Name::WakeUp => "wake-up".to_owned(),
             Name::Text(address, length) => match text((address, length)) {
                 Some(text) => text.to_owned(),
                 None => format!("{address:#x}"),

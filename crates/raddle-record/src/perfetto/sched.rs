@@ -8,6 +8,8 @@ use super::encode::{put, put_bytes};
 
 /// The priority that Linux shows for nice 0.
 const PRIORITY: u64 = 120;
+/// In the flags of a wake-up: no thread has made it (the bit of a softirq).
+const BY_NO_THREAD: u64 = 1 << 4;
 /// Events that are kept until they are written in one packet.
 const BUNDLE: usize = 1024;
 
@@ -98,8 +100,14 @@ impl Bundle {
         self.count += 1;
     }
 
-    /// `tid` was woken here.
-    pub(super) fn wake(&mut self, tid: u32, name: Option<&str>, cpu: u32, boot_ns: u64) {
+    /// `tid` was woken here, by the thread on the CPU or by no thread.
+    pub(super) fn wake(
+        &mut self,
+        tid: u32,
+        name: Option<&str>,
+        (cpu, is_by_thread): (u32, bool),
+        boot_ns: u64,
+    ) {
         let command = self.command(tid, name);
         let since_ns = boot_ns.saturating_sub(self.woke_ns);
         self.woke_ns = boot_ns.max(self.woke_ns);
@@ -108,7 +116,7 @@ impl Bundle {
         self.put(List::WakeCpu, cpu.into());
         self.put(List::WokenPriority, PRIORITY);
         self.put(List::WokenCommand, command);
-        self.put(List::WakeFlags, 0);
+        self.put(List::WakeFlags, if is_by_thread { 0 } else { BY_NO_THREAD });
         self.count += 1;
     }
 

@@ -240,3 +240,74 @@ fn threads_of_an_engine_are_together() {
     let shown: Vec<_> = tracks.map(|thread| thread.pid.unwrap()).collect();
     assert_eq!(shown, of, "a track is in the same process");
 }
+
+#[test]
+fn the_end_of_a_wait_names_the_process_that_has_woken_the_thread() {
+    let mut bytes = Vec::new();
+    let mut writer = PerfettoWriter::new(&mut bytes, 7, Vec::new(), 1).unwrap();
+    let lane = Lane::Carrier(0);
+    let poster = || OtherProcess {
+        pid: 99,
+        name: "poster".into(),
+    };
+    let (sure, guess) = (
+        WokenBy::one(poster()),
+        WokenBy::guess("perhaps poster (99)"),
+    );
+    let waits = event(EventKind::SWITCH, 8, 0, WaitKind::FD_READ);
+    let woken = event(EventKind::WAKE, 8, 0, WaitKind::FD_READ);
+    let runs = event(EventKind::SWITCH, 0, 8, WaitKind::NONE);
+    for (at, by) in [(10, Some(&sure)), (20, Some(&guess)), (30, None)] {
+        writer.event(lane, &waits, at).unwrap();
+        writer.event(lane, &woken, at + 1).unwrap();
+        if let Some(by) = by {
+            writer.woken_by(8, by, at + 1).unwrap();
+        }
+        writer.event(lane, &runs, at + 2).unwrap();
+    }
+    // A thread that does not wait has no end of a wait.
+    writer.woken_by(8, &sure, 40).unwrap();
+    writer.finish(50).unwrap();
+    let other = others::OTHER_TRACK | 99;
+    assert_eq!(shown(&bytes, other), ["11 3 wake-up"]);
+    let expected = [
+        "10 1 fd_read 4096",
+        "11 3 woken by process 99",
+        "12 2 ",
+        "20 1 fd_read 4096",
+        "22 2 ",
+        "30 1 fd_read 4096",
+        "32 2 ",
+    ];
+    assert_eq!(shown(&bytes, 8 << 1 | 1), expected);
+    let trace = messages::Trace::decode(&bytes[..]).unwrap();
+    let events = || trace.packet.iter().filter_map(|it| it.track_event.as_ref());
+    let annotations = events().flat_map(|it| &it.debug_annotations);
+    let annotations: Vec<_> = annotations
+        .map(|it| (it.name.as_deref(), it.string_value.as_deref(), it.int_value))
+        .collect();
+    let by = Some("woken_by");
+    let expected = [
+        (by, Some("poster (99)"), None),
+        (Some("waker_pid"), None, Some(99)),
+        (by, Some("perhaps poster (99)"), None),
+    ];
+    assert_eq!(annotations, expected);
+    let flows = |of: fn(&messages::TrackEvent) -> &Vec<u64>| {
+        let flows = events().flat_map(move |it| of(it).iter().map(|&flow| (it.track_uuid, flow)));
+        flows.collect::<Vec<_>>()
+    };
+    assert_eq!(flows(|it| &it.flow_ids), [(Some(other), 1)]);
+    assert_eq!(
+        flows(|it| &it.terminating_flow_ids),
+        [(Some(8 << 1 | 1), 1)]
+    );
+    // No thread of this process has made the wake-ups.
+    let bundles = trace
+        .packet
+        .iter()
+        .filter_map(|it| it.ftrace_events.as_ref());
+    let sched = bundles.filter_map(|it| it.compact_sched.as_ref());
+    let flags: Vec<_> = sched.flat_map(|it| &it.waking_common_flags).collect();
+    assert_eq!(flags, [&16; 3]);
+}

@@ -155,7 +155,8 @@ impl Epochs {
 impl Recorder {
     /// Names all stacks, which may take a while.
     pub(super) fn name_all(&mut self) {
-        self.name_descriptors();
+        self.objects.look(self.history.new_objects());
+        self.objects.seek();
         let layout = self.recording.layout();
         let code = layout.code.text_start..layout.code.text_end;
         let mut names = NameReader::default();
@@ -186,8 +187,8 @@ impl Recorder {
             let is_new = |remark: &String| !self.remarks.contains(remark);
             self.remarks.extend(remark.filter(is_new));
             names = symbols.into_reader();
-            self.name_variables(&target);
+            self.objects.name_variables(&target);
         }
-        self.name_sharers();
+        self.objects.name_others();
     }
 }

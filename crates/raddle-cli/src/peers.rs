@@ -1,0 +1,338 @@
+//! Other processes that can end the waits of a process: those that have the other end of a pipe or
+//! a socket, or the shared memory of a futex. All of it is read from outside, from `/proc`.
+//!
+//! A look reads what all processes have, so the objects of many waits are looked for at once, and
+//! looks take a small part of the time only.
+
+mod sockets;
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt::{self, Display};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use raddle_inspect::WaitKind;
+use raddle_record::perfetto::OtherProcess;
+
+use sockets::Sockets;
+
+/// What a thread waits for: a kind, and a descriptor or an address.
+pub(crate) type Object = (WaitKind, u64);
+
+/// Looks take at most this part of the time, and so much at the begin.
+const PART: u32 = 200;
+const BURST: Duration = Duration::from_millis(100);
+/// The most objects that are looked for at once.
+pub(crate) const OBJECTS_MAX: usize = 1 << 8;
+/// The most descriptors of an epoll instance that are followed.
+const WATCHED_MAX: usize = 1 << 10;
+/// The most processes that are named.
+const NAMED_MAX: usize = 3;
+/// In the mode of a link in `/proc/PID/fd`: the descriptor can be read, or written.
+const READ: u32 = 0o400;
+const WRITE: u32 = 0o200;
+
+/// The processes that can end a wait.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Others {
+    /// In the order of `/proc`.
+    pub processes: Vec<OtherProcess>,
+    /// The process itself can end the wait as well, or one that was not found.
+    pub is_unsure: bool,
+}
+
+/// What has to be found in a process.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum End {
+    /// A descriptor of a pipe with this inode.
+    Pipe(u64),
+    /// A socket with this inode.
+    Socket(u64),
+    /// A mapping that is shared: the device and the inode.
+    Memory(String, u64),
+}
+
+/// The objects that have an end, with what the descriptor must be able to do.
+type Ends = HashMap<End, Vec<(usize, u32)>>;
+
+/// See the module.
+pub(crate) struct Peers {
+    pid: u32,
+    begun: Instant,
+    /// The time that looks have taken.
+    spent: Duration,
+}
+
+impl Peers {
+    pub(crate) fn new(pid: u32) -> Peers {
+        Peers {
+            pid,
+            begun: Instant::now(),
+            spent: Duration::ZERO,
+        }
+    }
+
+    /// Returns true if there is time for a look.
+    pub(crate) fn is_due(&self) -> bool {
+        self.spent <= BURST + self.begun.elapsed() / PART
+    }
+
+    /// Returns what a descriptor is; `None` for other objects.
+    pub(crate) fn link(&self, (kind, object): Object) -> Option<PathBuf> {
+        let is_descriptor = kind.is_descriptor();
+        is_descriptor.then(|| fs::read_link(format!("/proc/{}/fd/{object}", self.pid)).ok())?
+    }
+
+    /// Returns the processes that can end the waits for each of these objects.
+    pub(crate) fn find(&mut self, objects: &[Object]) -> Vec<Others> {
+        let begun = Instant::now();
+        let mut others = vec![Others::default(); objects.len()];
+        let ends = self.ends(objects, &mut others);
+        if !ends.is_empty() {
+            self.look(&ends, &mut others);
+        }
+        self.spent += begun.elapsed();
+        others
+    }
+
+    /// Returns the ends by which waits for the objects can be ended.
+    fn ends(&self, objects: &[Object], others: &mut [Others]) -> Ends {
+        let mut ends = Ends::new();
+        let mut sockets = Sockets::new(self.pid);
+        let mut maps = None;
+        for (at, (&(kind, object), others)) in objects.iter().zip(others).enumerate() {
+            let mut add = |(end, can)| {
+                let objects: &mut Vec<_> = ends.entry(end).or_default();
+                objects.push((at, can));
+            };
+            match kind {
+                WaitKind::FUTEX => {
+                    let path = format!("/proc/{}/maps", self.pid);
+                    let maps = maps.get_or_insert_with(|| fs::read_to_string(path));
+                    let maps = maps.as_deref().unwrap_or_default();
+                    let end = memory_at(maps, object);
+                    end.into_iter().for_each(|end| add((end, 0)));
+                }
+                WaitKind::EPOLL => {
+                    for fd in self.watched(object) {
+                        let end = self.other_end(fd, &mut sockets);
+                        others.is_unsure |= end.is_none();
+                        end.into_iter().for_each(&mut add);
+                    }
+                }
+                _ if kind.is_descriptor() => {
+                    let end = self.other_end(object, &mut sockets);
+                    end.into_iter().for_each(add);
+                }
+                _ => {}
+            }
+        }
+        ends
+    }
+
+    /// Returns the other end of a descriptor, and what a descriptor of that must be able to do.
+    fn other_end(&self, fd: u64, sockets: &mut Sockets) -> Option<(End, u32)> {
+        let path = format!("/proc/{}/fd/{fd}", self.pid);
+        let link = fs::read_link(&path).ok()?;
+        match end_of(&link)? {
+            End::Socket(inode) => Some((End::Socket(sockets.peer(inode)?), 0)),
+            end => {
+                let own = fs::symlink_metadata(&path).ok()?.mode() & (READ | WRITE);
+                let can = match own {
+                    READ => WRITE,
+                    WRITE => READ,
+                    _ => 0,
+                };
+                Some((end, can))
+            }
+        }
+    }
+
+    /// Returns the descriptors of an epoll instance.
+    fn watched(&self, fd: u64) -> Vec<u64> {
+        let path = format!("/proc/{}/fdinfo/{fd}", self.pid);
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let watched = text.lines().filter_map(|line| {
+            let number = line.strip_prefix("tfd:")?.split_whitespace().next()?;
+            number.parse().ok()
+        });
+        watched.take(WATCHED_MAX).collect()
+    }
+
+    /// Looks for ends in all processes.
+    fn look(&self, ends: &Ends, others: &mut [Others]) {
+        let has = |it: fn(&End) -> bool| ends.keys().any(it);
+        let has_memory = has(|end| matches!(end, End::Memory(..)));
+        let has_descriptors = has(|end| !matches!(end, End::Memory(..)));
+        for process in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let name = process.file_name();
+            let Some(pid) = name.to_str().and_then(|it| it.parse::<u32>().ok()) else {
+                continue;
+            };
+            if pid == std::process::id() {
+                continue;
+            }
+            let mut found = BTreeSet::new();
+            if has_descriptors {
+                find_descriptors(&process.path(), ends, &mut found);
+            }
+            if has_memory && pid != self.pid {
+                find_memory(&process.path(), ends, &mut found);
+            }
+            if found.is_empty() {
+                continue;
+            }
+            let name = fs::read_to_string(process.path().join("comm")).unwrap_or_default();
+            for at in found {
+                let others = &mut others[at];
+                if pid == self.pid {
+                    others.is_unsure = true;
+                } else {
+                    let name = name.trim_end().to_owned();
+                    others.processes.push(OtherProcess { pid, name });
+                }
+            }
+        }
+    }
+}
+
+impl Display for Others {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let named = self.processes.iter().take(NAMED_MAX);
+        let mut words: Vec<_> = named.map(OtherProcess::to_string).collect();
+        if let Some(further @ 1..) = self.processes.len().checked_sub(NAMED_MAX) {
+            words.push(format!("{further} others"));
+        }
+        to.write_str(&words.join(", "))
+    }
+}
+
+/// Finds the objects that have an end among the descriptors of a process.
+fn find_descriptors(process: &Path, ends: &Ends, found: &mut BTreeSet<usize>) {
+    let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten();
+    for descriptor in descriptors.flatten() {
+        let link = fs::read_link(descriptor.path()).ok();
+        let Some(objects) = link.and_then(|link| ends.get(&end_of(&link)?)) else {
+            continue;
+        };
+        let mode = descriptor.metadata().map_or(0, |it| it.mode());
+        let objects = objects.iter().filter(|(_, can)| mode & can == *can);
+        found.extend(objects.map(|&(at, _)| at));
+    }
+}
+
+/// Finds the objects that have an end among the mappings of a process.
+fn find_memory(process: &Path, ends: &Ends, found: &mut BTreeSet<usize>) {
+    let maps = fs::read_to_string(process.join("maps")).unwrap_or_default();
+    for end in maps.lines().filter_map(shared_memory) {
+        let objects = ends.get(&end).into_iter().flatten();
+        found.extend(objects.map(|&(at, _)| at));
+    }
+}
+
+/// Returns the pipe or the socket of a link in `/proc/PID/fd`.
+fn end_of(link: &Path) -> Option<End> {
+    let (kind, inode) = link.to_str()?.strip_suffix(']')?.split_once(":[")?;
+    let inode = inode.parse().ok()?;
+    match kind {
+        "pipe" => Some(End::Pipe(inode)),
+        "socket" => Some(End::Socket(inode)),
+        _ => None,
+    }
+}
+
+/// Returns the shared memory at an address; `None` if others don't see what is written there.
+fn memory_at(maps: &str, address: u64) -> Option<End> {
+    let is_there = |line: &&str| {
+        let range = line.split(' ').next().and_then(|it| it.split_once('-'));
+        let number = |word| u64::from_str_radix(word, 16).unwrap_or(0);
+        range.is_some_and(|(from, to)| (number(from)..number(to)).contains(&address))
+    };
+    shared_memory(maps.lines().find(is_there)?)
+}
+
+/// Returns what a line of `/proc/PID/maps` maps, if others see what is written there.
+fn shared_memory(line: &str) -> Option<End> {
+    let mut fields = line.split(' ').skip(1);
+    let is_shared = fields.next()?.as_bytes().get(3) == Some(&b's');
+    let (device, inode) = (fields.nth(1)?, fields.next()?);
+    is_shared.then_some(End::Memory(device.to_owned(), inode.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::pipe;
+    use std::net::{TcpListener, TcpStream};
+    use std::os::fd::{AsRawFd, OwnedFd};
+    use std::os::unix::net::UnixStream;
+    use std::process::{Command, Stdio};
+
+    #[test]
+    fn shared_memory_is_told_by_its_file() {
+        let shared = "7f00-7f10 rw-s 00000000 00:01 77 /dev/zero (deleted)";
+        let memory = Some(End::Memory("00:01".into(), 77));
+        assert_eq!(shared_memory(shared), memory);
+        assert_eq!(memory_at(shared, 0x7f0f), memory);
+        assert_eq!(memory_at(shared, 0x7f10), None);
+        let private = "7f00-7f10 rw-p 00000000 00:01 77 /lib/a.so";
+        assert_eq!(shared_memory(private), None);
+        assert_eq!(shared_memory("nonsense"), None);
+    }
+
+    #[test]
+    fn links_of_descriptors_tell_pipes_and_sockets() {
+        let end = |link: &str| end_of(Path::new(link));
+        assert_eq!(end("pipe:[12]"), Some(End::Pipe(12)));
+        assert_eq!(end("socket:[12]"), Some(End::Socket(12)));
+        assert_eq!(end("anon_inode:[eventpoll]"), None);
+        assert_eq!(end("/dev/null"), None);
+    }
+
+    #[test]
+    fn what_has_no_other_end_has_no_others() {
+        let mut peers = Peers::new(std::process::id());
+        assert!(peers.is_due());
+        let word = &raw const peers as u64;
+        let objects = [(WaitKind::FUTEX, word), (WaitKind::FD_READ, 99_999)];
+        assert_eq!(peers.find(&objects), [Others::default(), Others::default()]);
+    }
+
+    /// Returns the processes at the other ends of descriptors of a process.
+    fn names(pid: u32, descriptors: &[u64]) -> Vec<(Vec<u32>, bool)> {
+        let objects = descriptors.iter().map(|&fd| (WaitKind::FD_READ, fd));
+        let found = Peers::new(pid).find(&objects.collect::<Vec<_>>());
+        let pids = |it: &Others| it.processes.iter().map(|it| it.pid).collect();
+        found.iter().map(|it| (pids(it), it.is_unsure)).collect()
+    }
+
+    #[test]
+    fn the_other_ends_of_pipes_and_sockets_are_found() {
+        // The tool itself is no other process, so two children have the ends.
+        let (reader, writer) = pipe().unwrap();
+        let (left, right) = UnixStream::pair().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (far, _) = listener.accept().unwrap();
+        let child = |input: Stdio, output: Stdio| {
+            let mut command = Command::new("sleep");
+            command.arg("60").stdin(input).stdout(output);
+            command.spawn().unwrap()
+        };
+        let mut first = child(reader.into(), OwnedFd::from(left).into());
+        let mut second = child(OwnedFd::from(right).into(), writer.into());
+        let mut third = child(OwnedFd::from(near).into(), Stdio::null());
+        let mut fourth = child(OwnedFd::from(far).into(), Stdio::null());
+        let found = names(first.id(), &[0, 1, listener.as_raw_fd() as u64]);
+        let is_found = found[..2] == [(vec![second.id()], false), (vec![second.id()], false)];
+        let by_tcp = names(third.id(), &[0]);
+        for child in [&mut first, &mut second, &mut third, &mut fourth] {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        assert!(is_found, "{found:?} of {first:?}, {second:?}");
+        assert_eq!(by_tcp, [(vec![fourth.id()], false)]);
+    }
+}

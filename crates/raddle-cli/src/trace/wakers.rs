@@ -1,0 +1,133 @@
+//! Which other processes end the waits of a process that is traced. An event says only that the
+//! kernel has woken the thread; the other ends of what it waited for are found from outside, and
+//! are looked for when the wait begins, while the other process lives.
+//!
+//! A descriptor may be another file later: its link is read again now and then. Of what was kept
+//! before, only what is there now can be found.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+
+use raddle_inspect::{By, Event, EventKind, WaitKind};
+use raddle_record::perfetto::WokenBy;
+
+use crate::peers::{self, Object, Others, Peers};
+
+/// For so long a descriptor is taken to be what it was.
+const SAME_NS: u64 = 250_000_000;
+/// For so long the processes that have the other end are taken to be those that had it, and those
+/// at the other ends of all that an epoll instance watches.
+const HOLDS_NS: u64 = 5_000_000_000;
+const WATCHED_HOLDS_NS: u64 = 1_000_000_000;
+/// The most objects that are kept.
+const KNOWN_MAX: usize = 1 << 16;
+/// How often processes are looked at for events of the past.
+const LOOKS_OF_THE_PAST: usize = 32;
+
+/// See the module.
+pub(super) struct Wakers {
+    peers: Peers,
+    known: HashMap<Object, Known>,
+    /// Objects to be looked for.
+    wanted: Vec<Object>,
+    /// For events of the past, how often processes are still looked at.
+    looks_left: Option<usize>,
+}
+
+/// What is known of an object.
+#[derive(Default)]
+struct Known {
+    link: Option<PathBuf>,
+    /// Until when the link and the rest hold, by CLOCK_BOOTTIME.
+    same_until_ns: u64,
+    until_ns: u64,
+    is_wanted: bool,
+    woken_by: Option<WokenBy>,
+}
+
+impl Wakers {
+    /// Of events as they come.
+    pub(super) fn new(pid: u32) -> Wakers {
+        Wakers {
+            peers: Peers::new(pid),
+            known: HashMap::new(),
+            wanted: Vec::new(),
+            looks_left: None,
+        }
+    }
+
+    /// Of events that were kept.
+    pub(super) fn of_the_past(pid: u32) -> Wakers {
+        Wakers {
+            looks_left: Some(LOOKS_OF_THE_PAST),
+            ..Wakers::new(pid)
+        }
+    }
+
+    /// Takes an event. Returns the processes that have made this wake-up, if that is known.
+    pub(super) fn event(&mut self, event: &Event, boot_ns: u64) -> Option<&WokenBy> {
+        let kind = event.wait;
+        let is_wake = event.kind == EventKind::WAKE && Event::by(event.other) == By::Kernel;
+        let is_wait = event.kind == EventKind::SWITCH && kind.is_descriptor();
+        if !is_wait && !(is_wake && (kind.is_descriptor() || kind == WaitKind::FUTEX)) {
+            return None;
+        }
+        let object = (kind, event.arg);
+        if self.known.len() >= KNOWN_MAX && !self.known.contains_key(&object) {
+            return None;
+        }
+        let known = self.known.entry(object).or_default();
+        if known.same_until_ns <= boot_ns && self.looks_left.is_none() {
+            known.same_until_ns = boot_ns + SAME_NS;
+            let link = self.peers.link(object);
+            if known.link != link {
+                (known.link, known.until_ns, known.woken_by) = (link, 0, None);
+            }
+        }
+        if known.until_ns <= boot_ns && !known.is_wanted {
+            known.is_wanted = true;
+            self.wanted.push(object);
+        }
+        if !is_wake {
+            return None;
+        }
+        if known.until_ns == 0 {
+            self.look(boot_ns);
+        }
+        self.known.get(&object)?.woken_by.as_ref()
+    }
+
+    /// Looks for objects that are wanted, unless that costs too much.
+    pub(super) fn look(&mut self, boot_ns: u64) {
+        let may_look = match &mut self.looks_left {
+            Some(left) => std::mem::replace(left, left.saturating_sub(1)) != 0,
+            None => self.peers.is_due(),
+        };
+        if self.wanted.is_empty() || !may_look {
+            return;
+        }
+        let count = self.wanted.len().min(peers::OBJECTS_MAX);
+        let wanted: Vec<_> = self.wanted.drain(..count).collect();
+        for (object, mut others) in wanted.iter().zip(self.peers.find(&wanted)) {
+            others.is_unsure |= self.looks_left.is_some();
+            let known = self.known.entry(*object).or_default();
+            known.is_wanted = false;
+            known.woken_by = woken_by(others);
+            known.until_ns = match (self.looks_left, object.0) {
+                (Some(_), _) => u64::MAX,
+                (None, WaitKind::EPOLL) => boot_ns + WATCHED_HOLDS_NS,
+                (None, _) => boot_ns + HOLDS_NS,
+            };
+        }
+    }
+}
+
+fn woken_by(mut others: Others) -> Option<WokenBy> {
+    let text = others.to_string();
+    match (others.processes.len(), others.is_unsure) {
+        (0, _) => None,
+        (1, false) => others.processes.pop().map(WokenBy::one),
+        (_, false) => Some(WokenBy::guess(&format!("one of {text}"))),
+        (_, true) => Some(WokenBy::guess(&format!("perhaps {text}"))),
+    }
+}

@@ -1,0 +1,136 @@
+//! Other processes that have ended waits: the end of such a wait says which process it was. A
+//! process that is known for sure has a track with its wake-ups, from each of which an arrow leads
+//! to the thread that it woke.
+
+use std::fmt::{self, Display};
+use std::io::{self, Write};
+use std::rc::Rc;
+
+use rustc_hash::FxHashSet;
+
+use super::PerfettoWriter;
+use super::encode::{TrackKind, Value, put_annotation, put_fixed};
+use super::messages::{self, ProcessDescriptor, ProcessTree, TracePacket, TrackDescriptor};
+use super::names::Name;
+
+/// The id of another process's track is this with the process's id.
+pub(super) const OTHER_TRACK: u64 = 1 << 41;
+/// The most processes that have a track.
+const OTHERS_MAX: usize = 1 << 12;
+/// Fields of a track event: the ids of arrows that begin, and of those that end.
+const FLOWS: u32 = 47;
+const ENDING_FLOWS: u32 = 48;
+
+/// Another process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OtherProcess {
+    pub pid: u32,
+    pub name: String,
+}
+
+impl Display for OtherProcess {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(to, "{} ({})", self.name, self.pid)
+    }
+}
+
+/// What other processes have ended a wait.
+#[derive(Clone, Debug)]
+pub struct WokenBy {
+    /// The process, if no other one can have ended the wait.
+    process: Option<OtherProcess>,
+    /// The annotations of the wait's end, encoded.
+    pub(super) annotations: Rc<[u8]>,
+}
+
+impl WokenBy {
+    /// A wait that this process has ended.
+    pub fn one(process: OtherProcess) -> WokenBy {
+        let mut annotations = Vec::new();
+        let text = process.to_string();
+        put_annotation("woken_by", Value::Text(&text), &mut annotations);
+        let pid = Value::Number(process.pid.into());
+        put_annotation("waker_pid", pid, &mut annotations);
+        WokenBy {
+            process: Some(process),
+            annotations: annotations.into(),
+        }
+    }
+
+    /// A wait of which only a guess in words is known.
+    pub fn guess(text: &str) -> WokenBy {
+        let mut annotations = Vec::new();
+        put_annotation("woken_by", Value::Text(text), &mut annotations);
+        WokenBy {
+            process: None,
+            annotations: annotations.into(),
+        }
+    }
+}
+
+/// See the module.
+#[derive(Default)]
+pub(super) struct Others {
+    shown: FxHashSet<u32>,
+    flows: u64,
+}
+
+impl<W: Write> PerfettoWriter<W> {
+    /// Tells what ended the wait of a thread, which the last event has woken.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn woken_by(&mut self, tid: u32, by: &WokenBy, boot_ns: u64) -> io::Result<()> {
+        let thread = self.threads.entry(tid).or_default();
+        if !thread.is_waiting {
+            return Ok(());
+        }
+        thread.woken_by = Some(Rc::clone(&by.annotations));
+        let Some(process) = &by.process else {
+            return Ok(());
+        };
+        let Some(other) = self.other_track(process)? else {
+            return Ok(());
+        };
+        self.others.flows += 1;
+        let flow = |field| {
+            let mut bytes = Vec::new();
+            put_fixed(field, self.others.flows, &mut bytes);
+            bytes
+        };
+        let (begins, ends) = (flow(FLOWS), flow(ENDING_FLOWS));
+        let track = self.track(tid)?;
+        self.on_track(other, TrackKind::Instant, Name::WakeUp, &begins, boot_ns)?;
+        let name = Name::WokenBy(process.pid);
+        self.on_track(track, TrackKind::Instant, name, &ends, boot_ns)
+    }
+
+    /// Returns the track of another process.
+    fn other_track(&mut self, process: &OtherProcess) -> io::Result<Option<u64>> {
+        let uuid = OTHER_TRACK | u64::from(process.pid);
+        if self.others.shown.contains(&process.pid) {
+            return Ok(Some(uuid));
+        }
+        if self.others.shown.len() == OTHERS_MAX {
+            return Ok(None);
+        }
+        self.others.shown.insert(process.pid);
+        let pid = Some(process.pid as i32);
+        self.encoder.packet(&TracePacket {
+            process_tree: Some(ProcessTree {
+                processes: vec![messages::Process {
+                    pid,
+                    cmdline: vec![process.name.clone()],
+                }],
+                threads: Vec::new(),
+            }),
+            ..TracePacket::default()
+        })?;
+        self.encoder.track(TrackDescriptor {
+            uuid: Some(uuid),
+            process: Some(ProcessDescriptor { pid }),
+            ..TrackDescriptor::default()
+        })?;
+        Ok(Some(uuid))
+    }
+}
