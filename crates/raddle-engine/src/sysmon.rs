@@ -2,7 +2,8 @@
 //!
 //! Sysmon looks at the carriers on an interval from `policy`: 250 us after something was found,
 //! doubling to a millisecond, and not at all once everything has been idle for a while (then the
-//! first carrier that gets work wakes it), or while only one thread lives ([`beside_one`]). It acts
+//! first carrier that gets work wakes it), or while only one thread lives ([`beside_one`]); both
+//! sleeps have their protocol in [`raddle_sched::wake::SysmonSleep`]. It acts
 //! on five things: a backlog that lasts, an idle carrier while none polls, posted work while a
 //! carrier sleeps, a carrier that waits in the kernel, and a thread that computes while others wait
 //! ([`policy::judge`]).
@@ -41,7 +42,7 @@ use crate::sysmon::quotas::Quotas;
 use crate::sysmon::reminders::Reminders;
 use crate::sysmon::round::Round;
 use crate::sysmon::ticks::Ticks;
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 use demands::{
     Pokes, demand_on, goes_on_since_ns, quantum_beside_others, reduce, see_to_signals, take_due,
 };
@@ -72,7 +73,7 @@ impl Sysmon {
         self.wake.set(wake as i32);
         // Here and not on the thread: the program must never see a descriptor of the runtime.
         self.listener.set(inspect::listen());
-        self.asleep.withdraw();
+        self.asleep.ends();
         let shares_table = !stand_in::can_empty_a_table();
         self.shares_table
             .store(u32::from(shares_table), Ordering::Relaxed);
@@ -150,7 +151,7 @@ impl Sysmon {
             own.set(-1);
         }
         stand_in.reset();
-        asleep.withdraw();
+        asleep.ends();
         on_guard.withdraw();
     }
 }
@@ -187,6 +188,13 @@ struct Plan {
     timeout_ns: Option<u64>,
     /// See the module.
     on_guard: bool,
+}
+
+impl Plan {
+    const UNTIL_WOKEN: Self = Self {
+        timeout_ns: None,
+        on_guard: false,
+    };
 }
 
 const POLLIN: i16 = raddle_sys::nr::POLLIN as i16;
@@ -312,6 +320,9 @@ impl Watch {
                 self.block_events.failed(at);
             }
         }
+        if plan.timeout_ns.is_none() {
+            PROCESS.sysmon.asleep.ends();
+        }
         PROCESS.sysmon.on_guard.withdraw();
         if fds[0].revents != 0 {
             let mut count = 0u64;
@@ -339,26 +350,19 @@ impl Watch {
         accounting::look(now_ns);
         let round = self.act(now_ns);
         if !round.acted && self.sleeps_beside_one() {
-            return Plan {
-                timeout_ns: None,
-                on_guard: false,
-            };
+            return Plan::UNTIL_WOKEN;
         }
         if round.running {
             self.busy_ns = now_ns;
         } else if now_ns.saturating_sub(self.busy_ns) > SYSMON_LINGER_NS {
-            PROCESS.sysmon.asleep.make();
-            fence(Ordering::SeqCst);
-            let still = PROCESS
-                .carriers()
-                .all(|c| c.state() != CarrierState::Running);
-            if still {
-                return Plan {
-                    timeout_ns: None,
-                    on_guard: false,
-                };
+            let is_idle = || {
+                PROCESS
+                    .carriers()
+                    .all(|carrier| carrier.state() != CarrierState::Running)
+            };
+            if PROCESS.sysmon.asleep.begins_while_idle(is_idle) {
+                return Plan::UNTIL_WOKEN;
             }
-            PROCESS.sysmon.asleep.withdraw();
         }
         self.interval_ns = policy::sysmon_interval_ns(self.interval_ns, round.acted);
         let longest_ns = match PROCESS.block_events.are_permitted() {

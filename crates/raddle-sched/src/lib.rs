@@ -33,6 +33,7 @@
 //! | [`wake`] | | `Announce`, `Word` | how a sleeper and a poster of work never miss each other |
 //! | | | `WakeWord`, `SharedWakeWord` | whether a sleeper waits, or was woken |
 //! | | | `Announcement`, `Sign`, `ActiveCount` | whether there is a sleeper to wake |
+//! | | | `SysmonSleep` | whether sysmon sleeps for good, and what wakes it |
 //! | | | `Searchers` | whether a thread still looks, so that none needs to be woken |
 //! | | [`idle`] | `IdleSet` | which carriers sleep, and which poster must wake them |
 //! | [`pace`] | [`policy`] | `Tick`, `Backlog` | when to look elsewhere, or wake |
@@ -46,6 +47,7 @@
 //! | | [`call_gate`] | `CallGate` | whether a call may be made, or is forbidden soon |
 //! | | [`signal_gate`] | `SignalGate` | which kernel threads our own signals must not reach |
 //! | | [`left_signals`] | `LeftSignals` | which signals the first kernel thread has to queue |
+//! | | [`members`] | `Members` | which kernel threads there are, that a change must reach |
 //! | | [`orders`] | `Orders` | whether a kernel thread has to execute a call for the process |
 //! | | [`transfers`] | `Transfers`, `Transfer` | which task waits for a transfer of the ring |
 //! | [`signals`] | [`queues`] | `PendingSignals`, `CommonSignals` | which signals pend, and where |
@@ -66,7 +68,8 @@ pub mod wait;
 pub mod wake;
 
 pub use count::{contention, quota};
-pub use kernel_threads::{arrivals, call_gate, left_signals, orders, signal_gate, transfers};
+pub use kernel_threads::{arrivals, call_gate, left_signals, members, orders};
+pub use kernel_threads::{signal_gate, transfers};
 pub use order::{policies, share};
 pub use pace::{block_event, draw, policy, rhythm};
 pub use queue::{injector, run_queue};
@@ -84,6 +87,7 @@ pub use event_ring::EventRing;
 pub use idle::IdleSet;
 pub use injector::Injector;
 pub use left_signals::LeftSignals;
+pub use members::Members;
 pub use orders::Orders;
 pub use run_queue::{Mark, RunQueue};
 pub use sample_ring::SampleRing;

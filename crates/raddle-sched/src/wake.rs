@@ -45,7 +45,8 @@
 //! | an engine's carriers, its spare carriers | an entry in an [`IdleSet`] | [`WakeWord`] |
 //! | hosts of light threads | counted in an [`ActiveCount`] | [`SharedWakeWord`] |
 //! | a pool's workers | a list under the pool's lock, which shows a [`Sign`] | [`WakeWord`] |
-//! | the poller, sysmon | an [`Announcement`]: there is one sleeper | an eventfd |
+//! | the poller, sysmon on guard | an [`Announcement`]: there is one sleeper | an eventfd |
+//! | sysmon that needn't look | a [`SysmonSleep`], with fences | an eventfd |
 //! | the carrier of a bound thread | none: posters know the sleeper | [`WakeWord`] |
 //!
 //! Without an announcement, the word alone decides: the sleeper clears the word and then looks, the
@@ -66,6 +67,7 @@ mod announcement;
 pub mod idle;
 mod searchers;
 mod sign;
+mod sysmon_sleep;
 mod word;
 
 pub use active_count::ActiveCount;
@@ -73,6 +75,7 @@ pub use announcement::Announcement;
 pub use idle::IdleSet;
 pub use searchers::Searchers;
 pub use sign::Sign;
+pub use sysmon_sleep::SysmonSleep;
 pub use word::{SharedWakeWord, WakeWord};
 
 /// How a sleeper announces itself where posters look for sleepers: see the module.

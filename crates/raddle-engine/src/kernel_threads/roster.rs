@@ -4,8 +4,8 @@
 //! whole process must change on carriers, sysmon and helpers alike: one that keeps the old
 //! credentials would be a hole. [`Roster::everywhere`] does it:
 //!
-//! 1. It takes the lock under which kernel threads are made and end, so that none is missed; later
-//!    ones inherit from their makers.
+//! 1. It holds the members ([`raddle_sched::members`]): none is made or ends meanwhile, so that none
+//!    is missed; later ones inherit from their makers.
 //! 2. It makes the call itself. If that fails, nothing has changed.
 //! 3. It publishes the call as an *order* ([`raddle_sched::orders`]), sends every other kernel
 //!    thread the signal PREEMPT, and sleeps until all have executed the order in their handlers
@@ -28,6 +28,7 @@ pub(crate) use crate::state::parts::roster::MAX_HELPERS;
 use crate::state::parts::roster::MOST;
 pub use crate::state::parts::roster::Roster;
 use core::sync::atomic::Ordering;
+use raddle_sched::members::Held;
 use raddle_sys::{err, errno, is_err, nr, sys, syscall6};
 
 /// A call changed some kernel threads and not others: one of them had been changed alone before.
@@ -38,27 +39,18 @@ impl Roster {
     /// Begins anew with the calling kernel thread alone, which is the only one there is.
     pub(crate) fn begin(&self) {
         let Self {
-            used,
-            tids,
+            members,
             orders,
-            closed,
             first_fs,
             call: _,
             arguments: _,
             expected: _,
             differs: _, // an order's
         } = self;
-        // SAFETY: the only thread, so no other holds the lock.
-        unsafe { used.break_lock() };
-        let mut used = used.lock();
-        for tid in &tids[..*used] {
-            tid.store(0, Ordering::Relaxed);
-        }
+        // SAFETY: the only kernel thread.
+        unsafe { members.begin(own_tid()) };
         orders.reset();
-        closed.store(false, Ordering::Relaxed);
         first_fs.store(raddle_arch::fs_base(), Ordering::Relaxed);
-        tids[0].store(own_tid(), Ordering::Relaxed);
-        *used = 1;
     }
 
     /// Makes a kernel thread by `make`, which returns its id, and enters it.
@@ -66,24 +58,12 @@ impl Roster {
     /// # Errors
     /// What `make` says; EAGAIN if there are too many, or the process is about to end.
     pub(crate) fn enter(&self, make: impl FnOnce() -> isize) -> Result<u32, isize> {
-        let mut used = self.used.lock();
-        if self.closed.load(Ordering::Relaxed) {
-            return Err(err(errno::EAGAIN));
-        }
-        let free = self.tids[..*used]
-            .iter()
-            .position(|tid| tid.load(Ordering::Relaxed) == 0);
-        let place = free.unwrap_or(*used);
-        if place == MOST {
-            return Err(err(errno::EAGAIN));
-        }
-        let tid = make();
-        if is_err(tid) {
-            return Err(tid);
-        }
-        self.tids[place].store(tid as u32, Ordering::Relaxed);
-        *used = (*used).max(place + 1);
-        Ok(tid as u32)
+        let make = || match make() {
+            tid if is_err(tid) => Err(tid),
+            tid => Ok(tid as u32),
+        };
+        let made = self.members.enter(make);
+        made.unwrap_or(Err(err(errno::EAGAIN)))
     }
 
     /// The FS base with which kernel threads are made: that of libc's first thread, which lives as
@@ -95,31 +75,27 @@ impl Roster {
 
     /// The calling kernel thread is about to end, and executes nothing of the program any more.
     pub(crate) fn leave(&self) {
-        let used = self.used.lock();
-        if let Some(place) = self.place_of(own_tid(), *used) {
-            self.tids[place].store(0, Ordering::Relaxed);
-        }
+        self.members.leave(own_tid());
     }
 
     /// From here on no kernel thread is made: the process is about to end.
     pub(crate) fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
+        self.members.close();
     }
 
     /// Returns true from [`Roster::close`] on.
     pub(crate) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Relaxed)
+        self.members.is_closed()
     }
 
     /// Returns true if no kernel thread is being made, and none has an order.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.used.try_lock().is_some()
+        self.members.is_quiet()
     }
 
     /// Returns true if `is_so` is, for the id of any kernel thread.
     pub(crate) fn any(&self, is_so: impl Fn(u32) -> bool) -> bool {
-        let mut tids = self.tids.iter().map(|tid| tid.load(Ordering::Relaxed));
-        tids.any(|tid| tid != 0 && is_so(tid))
+        self.members.any(is_so)
     }
 
     /// Sends every other kernel thread both of the runtime's signals: the kernel may have dropped
@@ -135,12 +111,6 @@ impl Roster {
         });
     }
 
-    fn place_of(&self, tid: u32, used: usize) -> Option<usize> {
-        self.tids[..used]
-            .iter()
-            .position(|own| own.load(Ordering::Relaxed) == tid)
-    }
-
     /// Executes a call on every kernel thread of the process, or on none. Returns its result.
     ///
     /// # Errors
@@ -152,14 +122,14 @@ impl Roster {
     /// # Blocking
     /// The carrier, until all have executed it.
     pub unsafe fn everywhere(&self, nr: u32, arguments: [usize; 6]) -> Result<isize, Differs> {
-        let used = self.used.lock();
+        let held = self.members.hold();
         // SAFETY: the caller's promise.
         let result = unsafe { syscall6(nr, arguments) };
         if is_err(result) {
             return Ok(result);
         }
         let own = own_tid();
-        self.give(*used, nr, arguments, result, |tid| tid != own);
+        self.give(&held, nr, arguments, result, |tid| tid != own);
         if self.differs.load(Ordering::Acquire) == result {
             Ok(result)
         } else {
@@ -176,21 +146,20 @@ impl Roster {
     /// # Blocking
     /// As [`Roster::everywhere`].
     pub unsafe fn on_first(&self, nr: u32, arguments: [usize; 6]) -> isize {
-        let used = self.used.lock();
-        let first = self.tids[0].load(Ordering::Relaxed);
-        if first == own_tid() || *used == 0 {
+        let held = self.members.hold();
+        let first = held.first().filter(|&first| first != own_tid());
+        let Some(first) = first else {
             // SAFETY: the caller's promise.
             return unsafe { syscall6(nr, arguments) };
-        }
-        self.give(*used, nr, arguments, 0, |tid| tid == first);
+        };
+        self.give(&held, nr, arguments, 0, |tid| tid == first);
         self.differs.load(Ordering::Acquire)
     }
 
-    /// Gives an order to those that `is_meant` names and waits until it is executed. Under the
-    /// lock.
+    /// Gives an order to those that `is_meant` names and waits until it is executed.
     fn give(
         &self,
-        used: usize,
+        held: &Held<'_, MOST>,
         nr: u32,
         arguments: [usize; 6],
         expected: isize,
@@ -202,13 +171,7 @@ impl Roster {
         }
         self.expected.store(expected, Ordering::Relaxed);
         self.differs.store(expected, Ordering::Relaxed);
-        let meant = self.tids[..used]
-            .iter()
-            .enumerate()
-            .filter_map(|(place, tid)| {
-                let tid = tid.load(Ordering::Relaxed);
-                (tid != 0 && is_meant(tid)).then_some((place, tid))
-            });
+        let meant = held.each().filter(|&(_, tid)| is_meant(tid));
         self.orders.give(meant.clone().map(|(place, _)| place));
         for (_, tid) in meant {
             signal(tid);
@@ -231,7 +194,7 @@ impl Roster {
         if !self.orders.stands() {
             return false;
         }
-        let Some(place) = self.place_of(own_tid(), MOST) else {
+        let Some(place) = self.members.place_of(own_tid()) else {
             return false;
         };
         if !self.orders.take(place) {

@@ -82,7 +82,7 @@ pub(crate) fn find_work<'a>(carrier: &Carrier) -> &'a Thread {
         carrier.run_length.begin(carrier);
         block_events::arm(carrier);
         carrier.set_state(CarrierState::Running);
-        PROCESS.sysmon.carrier_awoke();
+        PROCESS.sysmon.carrier_awoke(carrier);
     }
 }
 
@@ -202,7 +202,7 @@ pub(crate) fn sleep_as_spare(carrier: &Carrier) {
     }
     block_events::arm(carrier);
     carrier.set_state(CarrierState::Running);
-    PROCESS.sysmon.carrier_awoke();
+    PROCESS.sysmon.carrier_awoke(carrier);
     engine.make_spare();
 }
 

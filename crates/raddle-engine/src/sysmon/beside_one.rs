@@ -9,43 +9,35 @@
 //! | a signal is recorded, perhaps after a call's last look | its handler ([`Sysmon::wake_up`]) |
 //! | a signal is left to a thread that is about to run | the carrier that routed it |
 //! | an inspection request | its descriptor |
+//! | a carrier runs again whose ring holds files open | that carrier ([`Sysmon::carrier_awoke`]) |
 //!
-//! Sysmon says that it is asleep, then counts the threads and looks at the carriers' signals once
-//! more; a carrier that makes a thread or records a signal does it the other way round. The fences
-//! of both sides make one of the two see the other.
+//! [`raddle_sched::wake::SysmonSleep`] says why none of these is missed, and which carriers wake
+//! sysmon when they run again.
 
 use super::{Sysmon, Watch};
 use crate::scheduling::page_rings;
-use crate::state::carrier::CarrierState;
+use crate::state::carrier::{Carrier, CarrierState};
 use crate::state::process::PROCESS;
 use crate::state::samples;
-use core::sync::atomic::{Ordering, fence};
+use core::sync::atomic::Ordering;
 
 impl Sysmon {
-    /// A carrier left its sleep: unless its thread is the only one, sysmon must watch. If carriers
-    /// are sampled, sysmon must in any case.
-    ///
-    /// After the carrier's state was stored: the fences of both sides see to it that sysmon sees
-    /// that, or the carrier that sysmon sleeps.
-    pub(crate) fn carrier_awoke(&self) {
-        fence(Ordering::SeqCst);
-        if self.asleep.is_made() && (!is_single() || samples::period_ns() != 0) {
-            self.wake_up();
+    /// A carrier left its sleep, and its state says so.
+    pub(crate) fn carrier_awoke(&self, carrier: &Carrier) {
+        let brings_need = || page_rings::owes(carrier);
+        if self.asleep.is_ended_by_carrier(brings_need) {
+            self.write_wake();
         }
     }
 
     /// A thread was counted.
     pub(crate) fn thread_begins(&self) {
-        fence(Ordering::SeqCst);
-        if self.asleep.is_made() {
-            self.wake_up();
-        }
+        self.wake_up();
     }
 
     /// Wakes sysmon if it sleeps without a timeout. Safe in a signal handler.
     pub fn wake_up(&self) {
-        fence(Ordering::SeqCst);
-        if self.asleep.is_made() && self.asleep.take() {
+        if self.asleep.is_ended_by_need() {
             self.write_wake();
         }
     }
@@ -80,15 +72,6 @@ impl Watch {
                 || self.quantum_timers.any_runs()
                 || !are_carriers_quiet()
         };
-        if is_needed() {
-            return false;
-        }
-        PROCESS.sysmon.asleep.make();
-        fence(Ordering::SeqCst);
-        let sleeps = !is_needed();
-        if !sleeps {
-            PROCESS.sysmon.asleep.withdraw();
-        }
-        sleeps
+        PROCESS.sysmon.asleep.begins_beside_one(is_needed)
     }
 }

@@ -22,7 +22,7 @@ use crate::words::robust;
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 use core::sync::atomic::Ordering;
 use raddle_arch::{Hidden, resume_after_fault, resume_interrupted_call};
-use raddle_engine::carrier::{DELIVER_HERE, PREEMPT};
+use raddle_engine::carrier::{CarrierState, DELIVER_HERE, PREEMPT};
 use raddle_engine::helpers::POKE;
 use raddle_engine::inspect::{CodePlaces, crash};
 use raddle_engine::{Carrier, PROCESS, Thread, page_rings, plugins, quantum_timer};
@@ -325,18 +325,20 @@ fn record(carrier: &Carrier, info: &SigInfo) {
 }
 
 /// Makes a carrier that may be about to sleep look for work again. If its thread's call may be past
-/// its last look, sysmon makes the thread look.
+/// its last look, or the carrier is past its own and about to run a thread, sysmon makes the thread
+/// look.
 fn wake_own_sleep(carrier: &Carrier) {
     if !PROCESS.is_started() {
         return;
     }
-    match carrier.thread_or_none() {
-        None => {
-            carrier.wake_up_from_handler();
-            PROCESS.pump.write_kick();
+    if carrier.thread_or_none().is_none() {
+        carrier.wake_up_from_handler();
+        PROCESS.pump.write_kick();
+        if carrier.state() != CarrierState::Running {
+            return; // it looks when it runs again
         }
-        Some(_) => PROCESS.sysmon.wake_up(),
     }
+    PROCESS.sysmon.wake_up();
 }
 
 /// Returns where a frame below `stack` is, and its floating-point state of `size` bytes.

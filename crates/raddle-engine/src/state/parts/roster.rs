@@ -1,8 +1,8 @@
 //! What [`crate::kernel_threads::roster`] keeps.
 
 use crate::state::process;
-use core::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize};
-use raddle_sched::{Orders, SpinLock};
+use core::sync::atomic::{AtomicIsize, AtomicU32, AtomicU64, AtomicUsize};
+use raddle_sched::{Members, Orders};
 
 /// The most helpers; further requests wait for one.
 pub(crate) const MAX_HELPERS: u32 = 1000;
@@ -12,10 +12,8 @@ pub(crate) const MOST: usize = process::MAX_CARRIERS + MAX_HELPERS as usize + 2;
 
 /// See [`crate::kernel_threads::roster`].
 pub struct Roster {
-    /// How many of `tids` were ever in use.
-    pub(crate) used: SpinLock<usize>,
-    /// Kernel ids; 0 for a free place. Written under the lock.
-    pub(crate) tids: [AtomicU32; MOST],
+    /// The kernel threads, by their kernel ids. Closed once the process is about to end.
+    pub(crate) members: Members<MOST>,
     pub(crate) orders: Orders<MOST>,
     pub(crate) call: AtomicU32,
     pub(crate) arguments: [AtomicUsize; 6],
@@ -23,8 +21,6 @@ pub struct Roster {
     pub(crate) expected: AtomicIsize,
     /// What it returned to another kernel thread, if that differs.
     pub(crate) differs: AtomicIsize,
-    /// True once no more kernel threads are made: the process is about to end.
-    pub(crate) closed: AtomicBool,
     /// The FS base of the process's first kernel thread.
     pub(crate) first_fs: AtomicU64,
 }
@@ -32,14 +28,12 @@ pub struct Roster {
 impl Roster {
     pub(crate) const fn new() -> Self {
         Self {
-            used: SpinLock::new(0),
-            tids: [const { AtomicU32::new(0) }; MOST],
+            members: Members::new(),
             orders: Orders::new(),
             call: AtomicU32::new(0),
             arguments: [const { AtomicUsize::new(0) }; 6],
             expected: AtomicIsize::new(0),
             differs: AtomicIsize::new(0),
-            closed: AtomicBool::new(false),
             first_fs: AtomicU64::new(0),
         }
     }

@@ -2,12 +2,12 @@
 
 use crate::os::own_descriptor::OwnDescriptor;
 use core::sync::atomic::AtomicU32;
-use raddle_sched::wake::Announcement;
+use raddle_sched::wake::{Announcement, SysmonSleep};
 
 /// See [`crate::sysmon`].
 pub struct Sysmon {
-    /// Made while it sleeps without a timeout.
-    pub(crate) asleep: Announcement,
+    /// Whether it sleeps without a timeout, and how.
+    pub(crate) asleep: SysmonSleep,
     /// Made while it is on guard.
     pub(crate) on_guard: Announcement,
     pub(crate) wake: OwnDescriptor,
@@ -23,7 +23,7 @@ pub struct Sysmon {
 impl Sysmon {
     pub(crate) const fn new() -> Self {
         Self {
-            asleep: Announcement::new(),
+            asleep: SysmonSleep::new(),
             on_guard: Announcement::new(),
             wake: OwnDescriptor::none(),
             listener: OwnDescriptor::none(),
