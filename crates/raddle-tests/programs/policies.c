@@ -7,6 +7,7 @@
  *     policies during MS NAME:NICE...  threads that compute for so long; prints their milliseconds
  *     policies across                threads called a and b wait for each other in many ways
  *     policies stuck                 of two threads called a one sits in the kernel
+ *     policies alone                 a thread ends, and the first one sleeps again and again
  *     policies wait                  waits until SIGTERM with two threads, a-1 and b-1
  */
 #define CHECK_OWN_MAIN
@@ -305,6 +306,20 @@ static void wait_for_signal(void)
     exit(0);
 }
 
+static void *nothing(void *unused)
+{
+    return unused;
+}
+
+/* Longer sleeps than sysmon's linger, so that it sleeps, too. */
+static void alone(void)
+{
+    OK(pthread_join(start(nothing, NULL), NULL));
+    for (int i = 0; i < 40; i++) {
+        sleep_ms(20);
+    }
+}
+
 int main(int count, char **words)
 {
     CHECK(count > 1);
@@ -323,6 +338,8 @@ int main(int count, char **words)
         across();
     } else if (!strcmp(words[1], "stuck")) {
         stuck();
+    } else if (!strcmp(words[1], "alone")) {
+        alone();
     } else {
         wait_for_signal();
     }

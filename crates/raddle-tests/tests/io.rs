@@ -157,6 +157,16 @@ mod readiness {
     }
 }
 
+mod drained_poll {
+    raddle_tests::cases! { "drained_poll.c":
+        what_comes_later_ends_it,
+        what_came_before_is_found,
+        nothing_is_found_where_nothing_came,
+        a_socket_in_non_blocking_mode_is_no_different,
+        data_goes_before_a_signal,
+    }
+}
+
 mod epoll {
     raddle_tests::cases! { "epoll.c":
         epoll_wait_times_out,

@@ -264,6 +264,20 @@ fn a_plug_in_that_misbehaves_is_left_with_one_line() {
 }
 
 #[test]
+fn a_policy_that_is_stuck_beside_a_single_thread_is_left() {
+    let Some(file) = or_skip("cc", plug_in("policy_stuck.c")) else {
+        return;
+    };
+    for carriers in [1, 2] {
+        let Some(output) = or_skip("alone", run(&["--policy", &file], carriers, &["alone"])) else {
+            return;
+        };
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(said.ends_with("; fifo from now on\n"), "{carriers}: {said}");
+    }
+}
+
+#[test]
 fn a_file_without_a_policy_is_left_with_one_line() {
     let Some(file) = or_skip("cc", plug_in("library.c")) else {
         return;

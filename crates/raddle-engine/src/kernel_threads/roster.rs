@@ -4,8 +4,8 @@
 //! whole process must change on carriers, sysmon and helpers alike: one that keeps the old
 //! credentials would be a hole. [`Roster::everywhere`] does it:
 //!
-//! 1. It holds the members ([`raddle_sched::members`]): none is made or ends meanwhile, so that none
-//!    is missed; later ones inherit from their makers.
+//! 1. It holds the members ([`raddle_sched::members`]): none is made or ends meanwhile, so none is
+//!    missed; later ones inherit from their makers.
 //! 2. It makes the call itself. If that fails, nothing has changed.
 //! 3. It publishes the call as an *order* ([`raddle_sched::orders`]), sends every other kernel
 //!    thread the signal PREEMPT, and sleeps until all have executed the order in their handlers

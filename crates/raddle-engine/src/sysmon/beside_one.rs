@@ -9,7 +9,7 @@
 //! | a signal is recorded, perhaps after a call's last look | its handler ([`Sysmon::wake_up`]) |
 //! | a signal is left to a thread that is about to run | the carrier that routed it |
 //! | an inspection request | its descriptor |
-//! | a carrier runs again whose ring holds files open | that carrier ([`Sysmon::carrier_awoke`]) |
+//! | a carrier with open files in its ring runs again | that carrier ([`Sysmon::carrier_awoke`]) |
 //!
 //! [`raddle_sched::wake::SysmonSleep`] says why none of these is missed, and which carriers wake
 //! sysmon when they run again.

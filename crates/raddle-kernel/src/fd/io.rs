@@ -100,7 +100,7 @@ fn read_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     }
 }
 
-/// Returns true if a read that doesn't wait, of `len` bytes of a TCP socket, has found nothing more.
+/// Returns true if a read of `len` bytes that doesn't wait has left a TCP socket empty.
 const fn has_drained(got: isize, len: usize) -> bool {
     got == EAGAIN || got > 0 && (got as usize) < len
 }

@@ -245,7 +245,7 @@ pub(crate) fn state_of(fd: usize, events: i16) -> i16 {
 }
 
 /// Asks, waits, asks again. `ask` returns the kernel's answer without waiting. The first question
-/// is left out if its answer is known.
+/// is left out if the answer is known.
 fn wait_loop(
     waits: &mut Waits,
     kind: WaitKind,
@@ -285,7 +285,7 @@ fn wait_loop(
             if deadline_ns == NEVER { 0 } else { deadline_ns },
         );
         match PROCESS.pump.wait_any(waits.all(), deadline_ns) {
-            // Data that came before the signal, and whose event wasn't taken yet, ends the call.
+            // Data that came before the signal ends the call, though its event was not taken yet.
             Ok(Wake::Signalled) if is_known => is_known = false,
             Ok(Wake::Signalled) if mask.deliver() => {
                 return Outcome::of(EINTR);

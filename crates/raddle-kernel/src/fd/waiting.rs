@@ -131,9 +131,10 @@ fn after_answer(carrier: &Carrier) {
     let since = now.wrapping_sub(looked);
     if since >= gap || since >= LOOK_TICKS && PROCESS.timers.earliest_ns() <= now_ns() {
         take_turns(carrier, |has_found| {
-            let next = match has_found {
-                true => LOOK_TICKS,
-                false => (2 * gap).clamp(LOOK_TICKS, VAIN_LOOK_TICKS),
+            let next = if has_found {
+                LOOK_TICKS
+            } else {
+                (2 * gap).clamp(LOOK_TICKS, VAIN_LOOK_TICKS)
             };
             carrier.answers_looked.set((now, next));
         });

@@ -89,7 +89,7 @@ impl SysmonSleep {
         self.0.load(Ordering::SeqCst) != AWAKE && self.take()
     }
 
-    /// Returns true if the caller, a carrier whose state says that it runs again, wakes sysmon.
+    /// Returns true if the caller, a carrier with the state that it runs again, wakes sysmon.
     /// `brings_need` says whether the carrier brings along what needs a look.
     #[inline(always)]
     #[must_use]

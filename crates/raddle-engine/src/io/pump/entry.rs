@@ -1,7 +1,7 @@
 //! What is known of one descriptor: its kind, its waiters, its events.
 //!
-//! *Drained*: a read that got less than it asked for, or nothing, left the socket empty. So the next
-//! read waits without a fruitless try, and `poll` without a question. That is true
+//! *Drained*: a read that got less than it asked for, or nothing, left the socket empty. So the
+//! next read waits without a fruitless try, and `poll` without a question. That is true
 //!
 //! 1. of TCP only. Other streams end a read before they are empty: a Unix socket at passed
 //!    descriptors or another writer's credentials. And only while no event told of more than data:
