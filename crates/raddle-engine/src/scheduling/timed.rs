@@ -294,10 +294,18 @@ pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
     // Without this the next pick could take the thread itself: it is due if its lead is small.
     carrier.timing.chooser.made_room();
     delays::ready(thread.task_ref(), now_ns);
-    let due_ns = thread.due_ns(fair_ns);
+    let due_ns = thread.due_ns(fair_ns) + jitter_ns(carrier);
     let engine = carrier.engine();
     engine.ahead.push(thread.task_ref(), due_ns);
     engine.backlog(carrier);
+}
+
+/// By how much later a thread that was preempted is queued, by lot, than its account says: up to a
+/// quarter of a quantum. Threads that all compute would else run in one order for ever, so that the
+/// same one always finds what another one has left. The account has no part of it.
+fn jitter_ns(carrier: &Carrier) -> u64 {
+    let most_ns = (PROCESS.quantum_ns() / 4).min(u64::from(u32::MAX));
+    (most_ns * u64::from(carrier.draw())) >> 16
 }
 
 /// The running thread is about to be queued. If it is ahead, or has woken the thread in the slot,
