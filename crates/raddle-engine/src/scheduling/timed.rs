@@ -18,6 +18,7 @@ use crate::state::thread::Thread;
 use crate::state::{clock, delays};
 use core::sync::atomic::Ordering;
 use raddle_sched::TaskRef;
+use raddle_sched::policy::QUANTUM_NS;
 use raddle_sched::share::{self, COUNT_NS, GRANULARITY_NS, LONG_TURN_NS, Load, Sources, gives_way};
 
 /// A turn of this length is worth a system call, which tells how much of it the carrier had a CPU.
@@ -301,10 +302,10 @@ pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
 }
 
 /// By how much later a thread that was preempted is queued, by lot, than its account says: up to a
-/// quarter of a quantum. Threads that all compute would else run in one order for ever, so that the
+/// quarter of a quantum, of the default one if it is longer. Threads that all compute would else run in one order for ever, so that the
 /// same one always finds what another one has left. The account has no part of it.
 fn jitter_ns(carrier: &Carrier) -> u64 {
-    let most_ns = (PROCESS.quantum_ns() / 4).min(u64::from(u32::MAX));
+    let most_ns = PROCESS.quantum_ns().min(QUANTUM_NS) / 4;
     (most_ns * u64::from(carrier.draw())) >> 16
 }
 
