@@ -63,26 +63,20 @@ impl<'a> Exports<'a> {
             }
         }
         let mut header = [0; 16];
-        let Some(hash) = hash else {
-            let hash = old_hash?;
-            memory.read_all(hash, &mut header[..8])?;
-            let bucket_count = u32_at(&header, 0)?;
-            let buckets = hash.checked_add(8)?;
-            return Some(Exports {
-                memory,
-                bias,
-                strings: strings?,
-                symbols: symbols?,
-                buckets,
-                bucket_count,
-                chains: buckets.checked_add(u64::from(bucket_count) * 4)?,
-                first: None,
-            });
+        let (buckets, first) = match hash {
+            Some(hash) => {
+                memory.read_all(hash, &mut header)?;
+                let bloom_words = u64::from(u32_at(&header, 8)?);
+                let first = u32_at(&header, 4)?;
+                (hash.checked_add(16 + bloom_words * 8)?, Some(first))
+            }
+            None => {
+                let hash = old_hash?;
+                memory.read_all(hash, &mut header[..8])?;
+                (hash.checked_add(8)?, None)
+            }
         };
-        memory.read_all(hash, &mut header)?;
-        let bloom_words = u64::from(u32_at(&header, 8)?);
         let bucket_count = u32_at(&header, 0)?;
-        let buckets = hash.checked_add(16 + bloom_words * 8)?;
         Some(Exports {
             memory,
             bias,
@@ -91,7 +85,7 @@ impl<'a> Exports<'a> {
             buckets,
             bucket_count,
             chains: buckets.checked_add(u64::from(bucket_count) * 4)?,
-            first: Some(u32_at(&header, 4)?),
+            first,
         })
     }
 
