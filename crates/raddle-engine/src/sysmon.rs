@@ -3,9 +3,9 @@
 //! Sysmon looks at the carriers on an interval from `policy`: 250 us after something was found,
 //! doubling to a millisecond, and not at all once everything has been idle for a while (then the
 //! first carrier that gets work wakes it), or while only one thread lives ([`beside_one`]); both
-//! sleeps have their protocol in [`raddle_sched::wake::SysmonSleep`]. It acts
-//! on five things: a backlog that lasts, an idle carrier while none polls, posted work while a
-//! carrier sleeps, a carrier that waits in the kernel, and a thread that computes while others wait
+//! sleeps have their protocol in [`raddle_sched::wake::SysmonSleep`]. It acts on five things: a
+//! backlog that lasts, an idle carrier while none polls, posted work while a carrier sleeps, a
+//! carrier that waits in the kernel, and a thread that computes while others wait
 //! ([`policy::judge`]).
 //!
 //! While all carriers are held by threads that don't switch, no carrier looks at timers and
@@ -397,7 +397,8 @@ impl Watch {
             round.running = true;
             round.look_within(BUSY_NS);
         }
-        let unattended = PROCESS.poller.load(Ordering::SeqCst) == 0 && !self.carriers_poll();
+        let polled = self.carriers_poll();
+        let unattended = PROCESS.poller.load(Ordering::SeqCst) == 0 && !polled;
         if unattended && round.running && !round.progress {
             take_due(now_ns);
             self.polls = PROCESS.pump.polls();

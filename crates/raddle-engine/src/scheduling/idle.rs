@@ -234,7 +234,12 @@ const VAIN_LOOKS_TRIED: u32 = 32;
 /// have nothing that it could search for.
 fn sleeps_next(carrier: &Carrier) -> bool {
     let engine = carrier.engine();
-    engine.lacks_poller() && engine.idle.len() as u32 + 1 >= engine.active()
+    engine.lacks_poller() && others_sleep(engine)
+}
+
+/// Returns true if all active carriers of the engine but one, the asker or the poller, sleep.
+fn others_sleep(engine: &Engine) -> bool {
+    engine.idle.len() as u32 + 1 >= engine.active()
 }
 
 /// Looks into other carriers' queues for a bounded time.
@@ -394,9 +399,7 @@ pub(crate) fn polling_matters_ns() -> u64 {
 /// awake, and the poller isn't needed for an event soon. So threads that are posted now and then,
 /// or woken by timers, stay on one carrier. A poller that was kicked already has something to run.
 pub(crate) fn suffices_poller(engine: &Engine) -> bool {
-    engine.has_poller()
-        && engine.idle.len() as u32 + 1 >= engine.active()
-        && polling_matters_ns() > clock::now_ns() + SOON_NS
+    engine.has_poller() && others_sleep(engine) && polling_matters_ns() > clock::now_ns() + SOON_NS
 }
 
 /// Lets other kernel threads on this CPU run before the pump is asked: peers of this process may
