@@ -302,9 +302,9 @@ pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
 }
 
 /// By how much later a thread that was preempted is queued, by lot, than its account says: up to a
-/// quarter of a quantum, of the default one if it is longer. Threads that all compute would else run
-/// in one order for ever, so that the same one always finds what another one has left. The account
-/// has no part of it.
+/// quarter of a quantum, of the default one if it is longer. Threads that all compute would else
+/// run in one order for ever, so that the same one always finds what another one has left. The
+/// account has no part of it.
 fn jitter_ns(carrier: &Carrier) -> u64 {
     let most_ns = PROCESS.quantum_ns().min(QUANTUM_NS) / 4;
     (most_ns * u64::from(carrier.draw())) >> 16
