@@ -25,6 +25,7 @@ use crate::state::process::{PROCESS, Process};
 use crate::state::thread::{Life, Thread};
 use core::ptr::null_mut;
 use core::sync::atomic::{Ordering, fence};
+use raddle_arch::pause;
 use raddle_sys::abi::CloneArgs;
 use raddle_sys::{err, errno, nr, sys};
 
@@ -87,20 +88,29 @@ impl Process {
     /// home when it comes back, or when sysmon sees it compute.
     ///
     /// # Blocking
-    /// The carrier, for a millisecond at most.
+    /// The carrier, for a millisecond at most; for ten while another carrier is about to run the
+    /// thread or to leave it, and has no CPU or waits for a page.
     pub fn call_home(&self, thread: &Thread) {
         const PATIENCE_NS: u64 = 1_000_000;
-        let until_ns = clock::now_ns() + PATIENCE_NS;
+        const PATIENCE_IN_SWITCH_NS: u64 = 10_000_000;
+        let from_ns = clock::now_ns();
         let mut asked = None;
-        fence(Ordering::SeqCst); // a later pick sees that it is bound, or is seen here
-        while let Some(carrier) = strays_on(thread) {
-            let switches = carrier.switches.load(Ordering::Relaxed);
-            let at = Some((carrier.id.get(), switches));
-            if asked != at && computes(carrier) {
-                asked = at;
-                carrier.preempt(switches);
-            }
-            if clock::now_ns() > until_ns {
+        fence(Ordering::SeqCst);
+        loop {
+            let patience_ns = match whereabouts_in_the_end(thread) {
+                Whereabouts::Home => break,
+                Whereabouts::InSwitch => PATIENCE_IN_SWITCH_NS,
+                Whereabouts::On(carrier) => {
+                    let switches = carrier.switches.load(Ordering::Relaxed);
+                    let at = Some((carrier.id.get(), switches));
+                    if asked != at && computes(carrier) {
+                        asked = at;
+                        carrier.preempt(switches);
+                    }
+                    PATIENCE_NS
+                }
+            };
+            if clock::now_ns() - from_ns > patience_ns {
                 break;
             }
             // SAFETY: no memory is involved.
@@ -204,16 +214,45 @@ impl Thread {
     }
 }
 
-/// The carrier that runs a thread which is bound to another one.
-fn strays_on(thread: &Thread) -> Option<&Carrier> {
+/// Where a thread that has a carrier of its own is.
+enum Whereabouts<'a> {
+    /// On its own carrier, or on none.
+    Home,
+    /// A carrier is about to run the thread, or has not left it yet.
+    InSwitch,
+    /// On another carrier.
+    On(&'a Carrier),
+}
+
+/// As [`whereabouts`], at a moment at which a carrier that takes the thread has seen that it is
+/// bound, or is seen here: [`Thread::is_taken_by`] has no fence, so that its mark may reach this
+/// CPU after its look, by less than a microsecond.
+fn whereabouts_in_the_end(thread: &Thread) -> Whereabouts<'_> {
+    const LOOKS: u32 = 64;
+    for _ in 0..LOOKS {
+        if !matches!(whereabouts(thread), Whereabouts::Home) {
+            break;
+        }
+        pause();
+    }
+    whereabouts(thread)
+}
+
+fn whereabouts(thread: &Thread) -> Whereabouts<'_> {
     if thread.task.on_cpu.load(Ordering::Acquire) == 0 {
-        return None;
+        return Whereabouts::Home;
     }
     // SAFETY: null or a carrier, which lives for ever.
-    let carrier = unsafe { thread.carrier.load(Ordering::Relaxed).as_ref() }?;
-    let runs = carrier.thread_or_none();
-    let is_there = runs.is_some_and(|running| core::ptr::eq(running, thread));
-    (is_there && thread.strays_on(carrier)).then_some(carrier)
+    let carrier = unsafe { thread.carrier.load(Ordering::Relaxed).as_ref() };
+    let runs = |carrier: &&Carrier| {
+        let running = carrier.thread_or_none();
+        running.is_some_and(|running| core::ptr::eq(running, thread))
+    };
+    match carrier.filter(runs) {
+        None => Whereabouts::InSwitch,
+        Some(carrier) if thread.strays_on(carrier) => Whereabouts::On(carrier),
+        Some(_) => Whereabouts::Home,
+    }
 }
 
 /// Returns true if the carrier's kernel thread uses its CPU: a signal to one that waits would

@@ -249,8 +249,7 @@ pub(crate) fn leave_to(carrier: &Carrier, thread: &Thread, next: Option<&Thread>
             carrier.preempt_at.store(0, Ordering::Relaxed);
         }
         Some(next)
-            if next.task.on_cpu.load(Ordering::Acquire) == 0
-                && !next.was_bound_to_other(carrier) =>
+            if next.task.on_cpu.load(Ordering::Acquire) == 0 && next.is_taken_by(carrier) =>
         {
             enter(carrier, next);
             let on_cpu = thread.task.on_cpu.as_ptr();
@@ -306,10 +305,9 @@ fn note_move(carrier: &Carrier, next: &Thread, from: *const Carrier) {
     }
 }
 
-/// Notes on both sides that `next` is about to run on `carrier`.
+/// Notes on both sides that `next`, which is marked as on a CPU, is about to run on `carrier`.
 #[inline(always)]
 pub(crate) fn enter(carrier: &Carrier, next: &Thread) {
-    next.task.on_cpu.store(1, Ordering::Relaxed);
     let here = core::ptr::from_ref(carrier).cast_mut();
     let from = next.carrier.load(Ordering::Relaxed);
     if from != here {
@@ -497,11 +495,11 @@ extern "C" fn scheduler_loop() -> ! {
             Some(next) => next,
             None => idle::find_work(carrier),
         };
-        if next.was_bound_to_other(carrier) {
+        wait_until_left(next);
+        if !next.is_taken_by(carrier) {
             PROCESS.post(next.task_ref()); // its own carrier gets it
             continue;
         }
-        wait_until_left(next);
         if chaos::is_on() {
             carrier.attention.store(1, Ordering::Relaxed);
         }

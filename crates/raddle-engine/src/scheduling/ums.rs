@@ -101,6 +101,7 @@ pub fn execute(control: &WorkerControl, token: &SchedulerToken) {
 /// thread finds it.
 #[inline(always)]
 unsafe fn change(carrier: &Carrier, own: &Thread, next: &Thread) {
+    next.task.on_cpu.store(1, Ordering::Relaxed);
     enter(carrier, next);
     // SAFETY: the caller's promise; the thread that takes `own` from there looks at `on_cpu`.
     unsafe {

@@ -10,7 +10,9 @@ use crate::state::signals::{PendingSignals, ThreadSignals};
 use crate::state::turn::Turn;
 use core::cell::Cell;
 use core::ptr::null_mut;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{
+    AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, compiler_fence,
+};
 use raddle_arch::Context;
 pub use raddle_inspect::WaitKind;
 pub use raddle_interface::Birth;
@@ -207,6 +209,21 @@ impl Thread {
             let bound = self.bound.load(Ordering::Acquire);
             !bound.is_null() && bound != here
         }
+    }
+
+    /// Marks the thread, which `carrier` has picked and no carrier is on, as one that a carrier is
+    /// on. Returns false and takes the mark back if the thread must not run there
+    /// ([`Thread::was_bound_to_other`]). The mark comes first: a binder sees it, or this call sees
+    /// the binding ([`Process::call_home`](crate::state::process::Process::call_home)).
+    #[inline(always)]
+    pub(crate) fn is_taken_by(&self, carrier: &Carrier) -> bool {
+        self.task.on_cpu.store(1, Ordering::Relaxed);
+        compiler_fence(Ordering::SeqCst);
+        if self.was_bound_to_other(carrier) {
+            self.task.on_cpu.store(0, Ordering::Release);
+            return false;
+        }
+        true
     }
 
     /// Returns true if the thread is bound and runs, or ran last, on another carrier than its own.
