@@ -56,9 +56,14 @@ impl Headers {
 
     /// Address (biased) and size in memory of the first segment of a kind.
     fn find(&self, kind: u32) -> Option<(usize, usize)> {
+        self.each(kind).next()
+    }
+
+    /// As [`Headers::find`], of all segments of a kind.
+    fn each(&self, kind: u32) -> impl Iterator<Item = (usize, usize)> {
         (0..self.count)
             .map(|i| self.at + i * Self::SIZE)
-            .find_map(|header| {
+            .filter_map(move |header| {
                 // SAFETY: the kernel says where the program's headers are.
                 unsafe {
                     (*(header as *const u32) == kind).then(|| {
@@ -126,12 +131,16 @@ fn by_program<'a>(environment: &Environment) -> Option<&'a LinkMap> {
     None
 }
 
-/// True if a note of the program says that Go's linker made it.
+/// True if a note of the program says that Go's linker made it. There are several segments of notes
+/// where another linker has the last word, as in programs with C parts.
 pub(crate) fn is_go(environment: &Environment) -> bool {
     const PT_NOTE: u32 = 4;
-    let Some((mut at, mut left)) = Headers::of(environment).and_then(|h| h.find(PT_NOTE)) else {
-        return false;
-    };
+    let headers = Headers::of(environment);
+    headers.is_some_and(|headers| headers.each(PT_NOTE).any(has_go_note))
+}
+
+/// True if one of the notes at this address, in so many bytes, is Go's.
+fn has_go_note((mut at, mut left): (usize, usize)) -> bool {
     // SAFETY: the program's notes, which are mapped: name length, value length, kind, name, value.
     unsafe {
         while left >= 12 {

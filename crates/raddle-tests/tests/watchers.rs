@@ -105,3 +105,24 @@ fn a_program_under_a_watcher_keeps_its_functions() {
         ensure_ok(&Running::start(mode, command, None)?.wait(LIMIT)?)
     });
 }
+
+/// Go's runtime makes system calls by itself, for threads that libc makes as well: these must be
+/// threads of the kernel.
+#[test]
+fn a_go_program_with_c_parts_runs_on_kernel_threads() {
+    let name = "watchers::a_go_program_with_c_parts_runs_on_kernel_threads";
+    in_every_mode(name, |mode| {
+        let program = raddle_tests::Program::build("go_note.c")?;
+        for variant in &program.variants {
+            let mut line = variant.command.clone();
+            line.push("a_thread_is_joined".into());
+            let outcome = run(mode, &line)?;
+            ensure!(status_number(outcome.status) == 0, "{outcome:?}");
+            if mode != Mode::Native {
+                let expected = format!("{KERNEL_THREADS}Go programs");
+                ensure!(outcome.stderr.contains(&expected), "{outcome:?}");
+            }
+        }
+        Ok(())
+    });
+}
