@@ -40,10 +40,21 @@ static void compute(void)
     }
 }
 
+static struct computing me;
+static int damaged;
+
+/* The look comes before the call that ends the context: that may need more than the stack has. */
+static void compute_and_look(void)
+{
+    compute();
+    for (int i = 0; i < BELOW; i++) {
+        damaged += ((volatile unsigned char *)me.below)[i] != 0xa5;
+    }
+}
+
 /* Computes on a stack that has no room for a signal's frame, with every signal blocked. */
 static void *compute_on_a_small_stack(void *unused)
 {
-    static struct computing me;
     sigset_t all;
     OK(sigfillset(&all));
     OK(pthread_sigmask(SIG_SETMASK, &all, NULL));
@@ -52,11 +63,9 @@ static void *compute_on_a_small_stack(void *unused)
     me.own.uc_stack.ss_sp = me.stack;
     me.own.uc_stack.ss_size = STACK;
     me.own.uc_link = &me.thread;
-    makecontext(&me.own, compute, 0);
+    makecontext(&me.own, compute_and_look, 0);
     GET(swapcontext(&me.thread, &me.own));
-    for (int i = 0; i < BELOW; i++) {
-        IS(me.below[i], 0xa5);
-    }
+    IS(damaged, 0);
     return unused;
 }
 
