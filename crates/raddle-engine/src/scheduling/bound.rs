@@ -224,9 +224,9 @@ enum Whereabouts<'a> {
     On(&'a Carrier),
 }
 
-/// As [`whereabouts`], at a moment at which a carrier that takes the thread has seen that it is
-/// bound, or is seen here: [`Thread::is_taken_by`] has no fence, so that its mark may reach this
-/// CPU after its look, by less than a microsecond.
+/// As [`whereabouts`], after some microseconds if the thread seems to be at home. A carrier marks
+/// the thread and then looks at the binding ([`Thread::is_taken_by`]), without a fence. Its mark may
+/// thus reach this CPU after its look, by less than a microsecond.
 fn whereabouts_in_the_end(thread: &Thread) -> Whereabouts<'_> {
     const LOOKS: u32 = 64;
     for _ in 0..LOOKS {
