@@ -225,8 +225,8 @@ enum Whereabouts<'a> {
 }
 
 /// As [`whereabouts`], after some microseconds if the thread seems to be at home. A carrier marks
-/// the thread and then looks at the binding ([`Thread::is_taken_by`]), without a fence. Its mark may
-/// thus reach this CPU after its look, by less than a microsecond.
+/// the thread and then looks at the binding ([`Thread::is_taken_by`]), without a fence. Its mark
+/// may thus reach this CPU after its look, by less than a microsecond.
 fn whereabouts_in_the_end(thread: &Thread) -> Whereabouts<'_> {
     const LOOKS: u32 = 64;
     for _ in 0..LOOKS {
