@@ -15,13 +15,15 @@ use std::time::{Duration, Instant};
 
 use raddle_inspect::WaitKind;
 use raddle_record::perfetto::OtherProcess;
+use rustix::time::{ClockId, clock_gettime};
 
 use sockets::Sockets;
 
 /// What a thread waits for: a kind, and a descriptor or an address.
 pub(crate) type Object = (WaitKind, u64);
 
-/// Looks take at most this part of the time, and so much at the begin.
+/// Looks take at most this part of a CPU, and so much CPU time at the begin. The time on the clock
+/// says nothing of their cost: on a busy machine a look is long because others compute.
 const PART: u32 = 200;
 const BURST: Duration = Duration::from_millis(100);
 /// The most objects that are looked for at once.
@@ -61,7 +63,7 @@ type Ends = HashMap<End, Vec<(usize, u32)>>;
 pub(crate) struct Peers {
     pid: u32,
     begun: Instant,
-    /// The time that looks have taken.
+    /// The CPU time that looks have taken.
     spent: Duration,
 }
 
@@ -87,13 +89,13 @@ impl Peers {
 
     /// Returns the processes that can end the waits for each of these objects.
     pub(crate) fn find(&mut self, objects: &[Object]) -> Vec<Others> {
-        let begun = Instant::now();
+        let begun = cpu_time();
         let mut others = vec![Others::default(); objects.len()];
         let ends = self.ends(objects, &mut others);
         if !ends.is_empty() {
             self.look(&ends, &mut others);
         }
-        self.spent += begun.elapsed();
+        self.spent += cpu_time().saturating_sub(begun);
         others
     }
 
@@ -207,6 +209,11 @@ impl Display for Others {
         }
         to.write_str(&words.join(", "))
     }
+}
+
+/// The CPU time of the calling thread.
+fn cpu_time() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
 /// Finds the objects that have an end among the descriptors of a process.

@@ -12,7 +12,7 @@
 mod affinity;
 mod calls;
 mod permission;
-mod slack;
+pub mod slack;
 
 pub use affinity::{sched_getaffinity, sched_setaffinity};
 pub use calls::{

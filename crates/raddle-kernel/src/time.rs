@@ -3,6 +3,7 @@
 use crate::clocks::deadlines::{sleep_until, timespec};
 use crate::frame::{Frame, Outcome};
 use crate::mode::is_multiplexed;
+use crate::scheduling::slack;
 use crate::user::User;
 use crate::{clocks, scheduling, signal};
 use raddle_engine::accounting::cpu_ns;
@@ -62,12 +63,30 @@ pub extern "C" fn clock_nanosleep(frame: &Frame) -> Outcome {
 /// Sleeps; on a signal writes the time that was left. Always EINTR then: handlers don't restart
 /// sleeps visibly later than the kernel's restart would.
 fn sleep_call(deadline_ns: u64, remaining: User<Timespec>) -> isize {
+    let deadline_ns = in_the_future(deadline_ns);
     while sleep_until(deadline_ns) {
         if signal::deliver(false) {
             return interrupted(deadline_ns.saturating_sub(now_ns()), remaining);
         }
     }
     0
+}
+
+/// Returns a deadline that is not over before the thread has been put to sleep, unless it was over
+/// long ago.
+///
+/// Linux ends a sleep between its deadline and the timer slack after it, and nearly always at the
+/// end: a sleep of no time takes 50 us. Programs wait so for what another thread does, in loops
+/// that would compute if the call returned at once. Most of the slack stays unused here, as the
+/// kernel adds its own when the carrier sleeps as well.
+fn in_the_future(deadline_ns: u64) -> u64 {
+    const SOON_NS: u64 = 1_000;
+    const LEAST_NS: u64 = 10_000;
+    let now = now_ns();
+    if deadline_ns > now.saturating_add(SOON_NS) || deadline_ns.saturating_add(LEAST_NS) < now {
+        return deadline_ns;
+    }
+    now.saturating_add(slack::own_slack_ns().min(LEAST_NS))
 }
 
 /// A handler has interrupted a sleep with so much of its time left.

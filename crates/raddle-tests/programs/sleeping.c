@@ -410,3 +410,20 @@ CASE(one_threads_slack_delays_no_others)
     }
     IS(syscall(SYS_prctl, PR_GET_TIMERSLACK), slack);
 }
+
+/* Linux ends such a sleep when the timer slack is over. */
+CASE(sleeps_of_no_time_take_some)
+{
+    enum { SLEEPS = 200 };
+    struct timespec none = {0, 0};
+    int64_t started_ns = now_ns();
+    for (int i = 0; i < SLEEPS; i++) {
+        OK(nanosleep(&none, NULL));
+    }
+    CHECK(now_ns() - started_ns >= SLEEPS * 10000L);
+    started_ns = now_ns();
+    for (int i = 0; i < SLEEPS; i++) {
+        OK(sleep_on(CLOCK_MONOTONIC, 0, 1));
+    }
+    CHECK(now_ns() - started_ns >= SLEEPS * 10000L);
+}

@@ -19,6 +19,7 @@ mod sleeping {
         one_threads_slack_delays_no_others,
         a_signal_interrupts_a_sleep_on_cpu_time,
         clocks_that_nobody_can_sleep_on,
+        sleeps_of_no_time_take_some,
     }
 }
 

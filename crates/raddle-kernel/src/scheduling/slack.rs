@@ -77,6 +77,16 @@ pub fn set_slack(frame: &Frame) -> Result<Outcome, Differs> {
     result.map(Outcome::of)
 }
 
+/// How long the calling thread's waits may last beyond their time limits, in nanoseconds.
+pub fn own_slack_ns() -> u64 {
+    let attributes = Carrier::current().thread().attributes.get();
+    match attributes.slack_ns {
+        _ if is_special(attributes.policy) => 0,
+        0 => Attributes::USUAL_SLACK_NS as u64,
+        slack_ns => slack_ns as u64,
+    }
+}
+
 /// `prctl(PR_GET_TIMERSLACK)`.
 pub fn get_slack() -> Outcome {
     let attributes = Carrier::current().thread().attributes.get();
