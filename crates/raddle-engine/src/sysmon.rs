@@ -489,7 +489,7 @@ impl Watch {
             if let Some(within_ns) = self.reminders.look(at, carrier, *found, now_ns) {
                 round.look_within(within_ns);
             }
-            if found.backlog_lasts && !page_rings::suffices(carrier)
+            if found.backlog_lasts && !page_rings::is_exempt_from_stealing(carrier)
                 || page_rings::is_held_up(carrier)
             {
                 round.acted |= carrier.engine().wake_one();

@@ -97,7 +97,7 @@ impl Process {
         let mut asked = None;
         fence(Ordering::SeqCst);
         loop {
-            let patience_ns = match whereabouts_in_the_end(thread) {
+            let patience_ns = match settled_whereabouts(thread) {
                 Whereabouts::Home => break,
                 Whereabouts::InSwitch => PATIENCE_IN_SWITCH_NS,
                 Whereabouts::On(carrier) => {
@@ -227,15 +227,15 @@ enum Whereabouts<'a> {
 /// As [`whereabouts`], after some microseconds if the thread seems to be at home. A carrier marks
 /// the thread and then looks at the binding ([`Thread::is_taken_by`]), without a fence. Its mark
 /// may thus reach this CPU after its look, by less than a microsecond.
-fn whereabouts_in_the_end(thread: &Thread) -> Whereabouts<'_> {
+fn settled_whereabouts(thread: &Thread) -> Whereabouts<'_> {
     const LOOKS: u32 = 64;
     for _ in 0..LOOKS {
-        if !matches!(whereabouts(thread), Whereabouts::Home) {
-            break;
+        match whereabouts(thread) {
+            Whereabouts::Home => pause(),
+            away => return away,
         }
-        pause();
     }
-    whereabouts(thread)
+    Whereabouts::Home
 }
 
 fn whereabouts(thread: &Thread) -> Whereabouts<'_> {

@@ -285,7 +285,7 @@ fn watch_busy(carrier: &Carrier, seen: &mut [u64; WATCHED]) -> bool {
     for (other, seen) in carrier.engine().carriers().zip(seen) {
         if other.id.get() != carrier.id.get() && other.state() == CarrierState::Running {
             *seen = other.switches.load(Ordering::Relaxed);
-            any |= !page_rings::suffices(other);
+            any |= !page_rings::is_exempt_from_stealing(other);
         }
     }
     any
@@ -309,7 +309,7 @@ fn steal_slots<'a>(carrier: &Carrier, seen: &[u64; WATCHED]) -> Option<&'a Threa
 fn steal_rings<'a>(carrier: &Carrier) -> Option<&'a Thread> {
     carrier.engine().carriers().find_map(|other| {
         let is_other = other.id.get() != carrier.id.get();
-        if !is_other || other.queue.ring_len() == 0 || page_rings::suffices(other) {
+        if !is_other || other.queue.ring_len() == 0 || page_rings::is_exempt_from_stealing(other) {
             return None;
         }
         let task = carrier.queue.steal(&other.queue)?;
@@ -326,7 +326,7 @@ pub(crate) fn steal_backlog(carrier: &Carrier) -> Option<TaskRef> {
     }
     engine.carriers().find_map(|other| {
         let is_other = other.id.get() != carrier.id.get();
-        if !is_other || other.queue.ring_len() < 2 || page_rings::suffices(other) {
+        if !is_other || other.queue.ring_len() < 2 || page_rings::is_exempt_from_stealing(other) {
             return None;
         }
         let task = other.queue.pop_ring()?;

@@ -269,7 +269,7 @@ fn waiting(carrier: &Carrier) -> Option<&'static Own> {
 }
 
 /// Returns true if the kernel holds files open for requests of the carrier's. On any thread.
-pub(crate) fn owes(carrier: &Carrier) -> bool {
+pub(crate) fn holds_files(carrier: &Carrier) -> bool {
     waiting(carrier).is_some_and(|own| own.finished.load(Ordering::Relaxed) == 0)
 }
 
@@ -351,7 +351,7 @@ pub(crate) fn sleep_with_pump(carrier: &Carrier, deadline_ns: u64) -> Option<boo
 
 /// Returns true if other carriers should not steal from this one, because the threads in its queue
 /// wait for pages again and again. On any thread.
-pub(crate) fn suffices(carrier: &Carrier) -> bool {
+pub(crate) fn is_exempt_from_stealing(carrier: &Carrier) -> bool {
     let waits = own_of(carrier).map_or(0, |own| own.pages.waiting());
     waits != 0 && carrier.run_length.copes_with(carrier.queue.ring_len())
 }

@@ -60,7 +60,9 @@ fn compare(carrier: &Carrier, now_ns: u64) {
 /// it took any.
 fn takes(carrier: &Carrier, other: &Carrier) -> bool {
     let watch = &carrier.watch;
-    if carrier.queue.waiting_since(watch.own.get()) != 0 || page_rings::suffices(other) {
+    if carrier.queue.waiting_since(watch.own.get()) != 0
+        || page_rings::is_exempt_from_stealing(other)
+    {
         return false;
     }
     let waiting = other.queue.waiting_since(watch.watched.get());

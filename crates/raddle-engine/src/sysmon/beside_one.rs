@@ -24,7 +24,7 @@ use core::sync::atomic::Ordering;
 impl Sysmon {
     /// A carrier left its sleep, and its state says so.
     pub(crate) fn carrier_awoke(&self, carrier: &Carrier) {
-        let brings_need = || page_rings::owes(carrier);
+        let brings_need = || page_rings::holds_files(carrier);
         if self.asleep.is_ended_by_carrier(brings_need) {
             self.write_wake();
         }
@@ -55,7 +55,8 @@ fn are_carriers_quiet() -> bool {
             || carrier.thread_or_none().is_some_and(|thread| {
                 thread.signals.deliverable() != 0 || thread.strays_on(carrier)
             });
-        carrier.state() != CarrierState::Running || !has_signals && !page_rings::owes(carrier)
+        carrier.state() != CarrierState::Running
+            || !has_signals && !page_rings::holds_files(carrier)
     })
 }
 

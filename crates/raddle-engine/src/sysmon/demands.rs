@@ -34,7 +34,7 @@ pub(super) fn goes_on_since_ns(carrier: &Carrier, switches: u64) -> Option<u64> 
 /// the kernel; or open files of its ring's requests, while it computes.
 fn holds_others(carrier: &Carrier, found: Found) -> bool {
     if found.computes {
-        page_rings::owes(carrier)
+        page_rings::holds_files(carrier)
     } else {
         carrier.runs_for_scheduler()
     }

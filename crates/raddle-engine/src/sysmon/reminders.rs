@@ -45,7 +45,7 @@ impl Reminders {
         found: Found,
         now_ns: u64,
     ) -> Option<u64> {
-        if found.switches_on() || found.computes || !page_rings::owes(carrier) {
+        if found.switches_on() || found.computes || !page_rings::holds_files(carrier) {
             return None;
         }
         let reminder = &mut self.0[at];
