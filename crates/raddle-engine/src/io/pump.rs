@@ -37,9 +37,11 @@ pub use crate::state::parts::pump::Pump;
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
 
+use entry::Looker;
 pub use entry::{Entry, Kind, NotPollable};
 pub use limits::Limit;
 
+use core::cell::Cell;
 use core::sync::atomic::Ordering;
 use raddle_sched::timers::NEVER;
 use raddle_sched::{TaskList, WaitNode, Wake};
@@ -78,6 +80,8 @@ pub struct FdWait {
     pub fd: u32,
     pub events: u32,
     pub sequence: u32,
+    /// The events that have ended the wait, if a question would find the same; else 0.
+    pub told: Cell<u32>,
 }
 
 impl FdWait {
@@ -88,6 +92,7 @@ impl FdWait {
             fd,
             events,
             sequence: 0,
+            told: Cell::new(0),
         }
     }
 }
@@ -258,7 +263,9 @@ impl Pump {
     /// # Errors
     /// [`NotPollable::Refused`] if epoll refuses one of the descriptors.
     pub fn wait_any(&self, waits: &[FdWait], deadline_ns: u64) -> Result<Wake, NotPollable> {
-        let thread = Carrier::current().thread();
+        let carrier = Carrier::current();
+        let looker = Looker::of(Some(carrier));
+        let thread = carrier.thread();
         thread.task.prepare();
         let mut verdict = Ok(());
         for wait in waits {
@@ -289,8 +296,10 @@ impl Pump {
         };
         for wait in waits {
             if let Some(entry) = self.entry(wait.fd) {
+                let mut list = entry.list.lock();
                 // SAFETY: the node is in this entry's list or in none.
-                unsafe { entry.list.lock().unlink(&wait.node) };
+                unsafe { list.unlink(&wait.node) };
+                wait.told.set(entry.told_since(wait.sequence, looker));
             }
         }
         verdict.map(|()| outcome)
@@ -410,7 +419,7 @@ impl Pump {
     }
 
     /// Takes the events that are there, without waiting.
-    pub fn poll_now(&self) -> TaskList {
+    pub(crate) fn poll_now(&self, looker: Option<&Carrier>) -> TaskList {
         let mut events = [EpollEvent::default(); BATCH];
         let epoll = self.epoll.get();
         // SAFETY: the kernel fills at most BATCH entries.
@@ -423,7 +432,7 @@ impl Pump {
                 0usize
             )
         };
-        self.dispatch(&events, count)
+        self.dispatch(&events, count, looker)
     }
 
     /// Announces that the caller is about to sleep in [`Pump::wait_until`]. The caller must look
@@ -439,7 +448,7 @@ impl Pump {
     }
 
     /// Waits for events until `deadline_ns` (`NEVER`: for ever; in the past: not at all).
-    pub(crate) fn wait_until(&self, deadline_ns: u64) -> TaskList {
+    pub(crate) fn wait_until(&self, looker: &Carrier, deadline_ns: u64) -> TaskList {
         let mut events = [EpollEvent::default(); BATCH];
         let epoll = self.epoll.get();
         let left = match deadline_ns {
@@ -483,7 +492,7 @@ impl Pump {
         };
         self.asleep.withdraw();
         self.take_kick(&events, count);
-        self.dispatch(&events, count)
+        self.dispatch(&events, count, Some(looker))
     }
 
     /// Takes a kick, if there is one among the events. Only the poller calls this. A kick is
@@ -516,7 +525,13 @@ impl Pump {
         unsafe { sys!(nr::__NR_write, kick, &raw const one, 8usize) };
     }
 
-    fn dispatch(&self, events: &[EpollEvent; BATCH], count: isize) -> TaskList {
+    fn dispatch(
+        &self,
+        events: &[EpollEvent; BATCH],
+        count: isize,
+        looker: Option<&Carrier>,
+    ) -> TaskList {
+        let looker = Looker::of(looker);
         self.polls.fetch_add(1, Ordering::Relaxed);
         if count > 0 {
             self.poll_events.fetch_add(count as u64, Ordering::Relaxed);
@@ -537,7 +552,7 @@ impl Pump {
             if ready & (ERR | HUP) != 0 {
                 ready = u32::MAX;
             }
-            entry.event(ready, &woken);
+            entry.event(ready, looker, &woken);
         }
         woken
     }

@@ -367,8 +367,8 @@ fn poll(carrier: &Carrier) {
     }
     let woken = match page_rings::sleep_with_pump(carrier, deadline_ns) {
         Some(false) => PROCESS.pump.awake(),
-        Some(true) => PROCESS.pump.wait_until(0),
-        None => PROCESS.pump.wait_until(deadline_ns),
+        Some(true) => PROCESS.pump.wait_until(carrier, 0),
+        None => PROCESS.pump.wait_until(carrier, deadline_ns),
     };
     chaos::stop(Point::Sleep);
     PROCESS.poller.store(0, Ordering::SeqCst);

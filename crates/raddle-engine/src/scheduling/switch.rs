@@ -169,7 +169,7 @@ pub(crate) fn look_around_at(carrier: &Carrier, now_ns: u64) {
     PROCESS.ring.announce();
     page_rings::look(carrier);
     if PROCESS.pump.has_waiters() {
-        PROCESS.unpark_due(PROCESS.pump.poll_now(), Cause::Kernel);
+        PROCESS.unpark_due(PROCESS.pump.poll_now(Some(carrier)), Cause::Kernel);
         PROCESS.unpark_due(PROCESS.pump.sweep_at(now_ns), Cause::Kernel);
     }
     slow_rings::look(carrier, now_ns);

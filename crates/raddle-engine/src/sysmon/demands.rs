@@ -123,6 +123,6 @@ pub(super) fn reduce(engine: &Engine) {
 pub(super) fn take_due(now_ns: u64) {
     PROCESS.inject_all(PROCESS.timers.expire(now_ns), Cause::Timer);
     if PROCESS.pump.has_waiters() {
-        PROCESS.inject_all(PROCESS.pump.poll_now(), Cause::Kernel);
+        PROCESS.inject_all(PROCESS.pump.poll_now(None), Cause::Kernel);
     }
 }

@@ -20,7 +20,7 @@ use crate::user::{User, is_reachable, kernel_accepts};
 use core::mem::MaybeUninit;
 use core::sync::atomic::Ordering;
 use raddle_engine::clock::now_ns;
-use raddle_engine::pump::{FdWait, IN, PRI, RDHUP};
+use raddle_engine::pump::{FdWait, IN, OUT, PRI, RDHUP};
 use raddle_engine::thread::WaitKind;
 use raddle_engine::{Carrier, PROCESS};
 use raddle_sched::Wake;
@@ -116,6 +116,14 @@ impl Waits {
                 .entry(wait.fd)
                 .is_some_and(|entry| entry.is_drained(wait.sequence)),
             _ => false,
+        }
+    }
+
+    /// Returns the events that have ended a wait for one descriptor, if they are known.
+    fn told(&mut self) -> Option<u32> {
+        match self.all() {
+            [wait] => Some(wait.told.get()).filter(|&events| events != 0),
+            _ => None,
         }
     }
 
@@ -245,13 +253,15 @@ pub(crate) fn state_of(fd: usize, events: i16) -> i16 {
 }
 
 /// Asks, waits, asks again. `ask` returns the kernel's answer without waiting. The first question
-/// is left out if the answer is known.
+/// is left out if the answer is known, and so is the last one if `tell` gives an answer for the
+/// events that have ended a wait for one descriptor.
 fn wait_loop(
     waits: &mut Waits,
     kind: WaitKind,
     deadline_ns: u64,
     mask: &TemporaryMask,
     mut ask: impl FnMut() -> isize,
+    mut tell: impl FnMut(u32) -> Option<isize>,
 ) -> Outcome {
     let mut is_known = mask.old.is_none();
     loop {
@@ -291,6 +301,13 @@ fn wait_loop(
                 return Outcome::of(EINTR);
             }
             Ok(Wake::TimedOut) => return Outcome::of(until_answered(ask)),
+            Ok(Wake::Woken) if mask.old.is_none() => {
+                if let Some(ready) = waits.told().and_then(&mut tell) {
+                    count_call();
+                    waits.progress();
+                    return Outcome::of(ready);
+                }
+            }
             Ok(_) => {}
             Err(_) => return Outcome::PASS,
         }
@@ -401,7 +418,11 @@ fn poll_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<O
     let asked = entries.as_mut_ptr();
     // SAFETY: live entries.
     let ask = || unsafe { sys!(nr::__NR_poll, asked, count, 0usize) };
-    let outcome = wait_loop(&mut waits, WaitKind::POLL, deadline_ns, mask, ask);
+    let tell = |events| {
+        // SAFETY: there is one entry at least.
+        (count == 1).then(|| unsafe { told(&mut *asked, events) })?
+    };
+    let outcome = wait_loop(&mut waits, WaitKind::POLL, deadline_ns, mask, ask, tell);
     match outcome.value() {
         Some(value) if value >= 0 || value == EINTR => {}
         _ => return Ok(outcome),
@@ -412,6 +433,18 @@ fn poll_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<O
         to.write(&(poll.revents as u16))?;
     }
     Ok(outcome)
+}
+
+/// Answers a question about one descriptor from the events that epoll has reported; `None` if epoll
+/// doesn't report all that is asked for.
+fn told(poll: &mut PollFd, events: u32) -> Option<isize> {
+    let wanted = u32::from(poll.events as u16);
+    let ready = events & (wanted | ALWAYS);
+    if wanted & !(IN | PRI | OUT | RDHUP) != 0 || ready == 0 {
+        return None;
+    }
+    poll.revents = ready as i16;
+    Some(1)
 }
 
 fn sleep_as_poll(deadline_ns: u64, mask: &TemporaryMask) -> Outcome {
@@ -467,5 +500,6 @@ fn epoll_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<
         deadline_ns,
         mask,
         ask,
+        |_| None,
     ))
 }

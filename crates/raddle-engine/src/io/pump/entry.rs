@@ -16,6 +16,7 @@
 //!    events; a registration made after the read reports the present state as one.
 
 use crate::io::pump::{ERR, HUP, PRI, RDHUP};
+use crate::state::carrier::Carrier;
 pub use crate::state::parts::pump::Entry;
 use core::sync::atomic::Ordering;
 use raddle_sched::TaskList;
@@ -55,6 +56,16 @@ pub enum NotPollable {
     NoEvents,
     /// The kernel refuses it, for want of memory, say.
     Refused,
+}
+
+/// What has looked into the pump: a carrier, or another kernel thread.
+#[derive(Clone, Copy)]
+pub(super) struct Looker(u32);
+
+impl Looker {
+    pub(super) fn of(carrier: Option<&Carrier>) -> Self {
+        Self(carrier.map_or(0, |carrier| carrier.id.get().wrapping_add(1)))
+    }
 }
 
 /// A mark: the descriptor was seen listening.
@@ -144,8 +155,9 @@ impl Entry {
         }
     }
 
-    /// An event: raises the number and claims the waiters that it concerns.
-    pub(super) fn event(&self, ready: u32, woken: &TaskList) {
+    /// An event that a carrier took ([`Looker`]): raises the number and claims the waiters that it
+    /// concerns.
+    pub(super) fn event(&self, ready: u32, looker: Looker, woken: &TaskList) {
         let mut list = self.list.lock();
         if ready & (PRI | RDHUP | ERR | HUP) != 0 {
             self.drains.store(0, Ordering::Relaxed);
@@ -153,8 +165,26 @@ impl Entry {
                 self.marks.fetch_or(ENDED, Ordering::Relaxed);
             }
         }
-        self.sequence.fetch_add(1, Ordering::Release);
+        self.told_to.store(looker.0, Ordering::Relaxed);
+        self.raise(ready);
         list.wake(usize::MAX, woken, |_, wanted| wanted & ready != 0);
+    }
+
+    /// Returns what an event has told of the descriptor, if that is what a question would find; 0
+    /// if it must be asked. `looker` is the carrier on which the thread has waited, from `sequence`
+    /// on, and the list is locked.
+    ///
+    /// epoll reports what is true when it is asked. An event that the thread's own carrier has
+    /// taken was asked for after the thread had left the carrier. Another carrier may have asked
+    /// before the thread read what was there. What others have read meanwhile shows as drained.
+    pub(super) fn told_since(&self, sequence: u32, looker: Looker) -> u32 {
+        let now = self.sequence.load(Ordering::Relaxed);
+        let is_own = self.told_to.load(Ordering::Relaxed) == looker.0;
+        if is_own && now != sequence && self.is_plain_tcp() && !self.is_drained(now) {
+            self.told.load(Ordering::Relaxed)
+        } else {
+            0
+        }
     }
 
     /// In the child of a fork: no thread waits, and nothing is registered.
@@ -177,6 +207,8 @@ impl Entry {
             syncs: _,
             unlimited: _,
             marks: _, // of the file
+            told: _,  // read by waiters only
+            told_to: _,
         } = self;
         // SAFETY: the caller's promise.
         unsafe {
@@ -188,9 +220,15 @@ impl Entry {
         drained.store(0, Ordering::Relaxed);
     }
 
+    /// Raises the number, with what is known of the descriptor now. Under the list's lock.
+    pub(super) fn raise(&self, told: u32) {
+        self.told.store(told, Ordering::Relaxed);
+        self.sequence.fetch_add(1, Ordering::Release);
+    }
+
     /// The number has become another file; under the list's lock.
     pub(super) fn renew(&self) {
-        self.sequence.fetch_add(1, Ordering::Release);
+        self.raise(0);
         self.forget();
     }
 
@@ -208,5 +246,57 @@ impl Entry {
         unlimited[0].store(0, Ordering::Relaxed);
         unlimited[1].store(0, Ordering::Relaxed);
         self.marks.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::pump::IN;
+
+    /// A socket that a short read empties.
+    fn tcp() -> Entry {
+        // SAFETY: `Entry` is `Zeroed`.
+        let entry: Entry = unsafe { core::mem::zeroed() };
+        entry.epoch.store(1, Ordering::Relaxed);
+        entry.set_kind(Kind::Stream, true);
+        entry
+    }
+
+    #[test]
+    fn an_event_tells_the_carrier_that_asked_after_the_wait_began() {
+        let (own, other) = (Looker(1), Looker(2));
+        let entry = tcp();
+        let woken = TaskList::new();
+        let waits_from = entry.sequence();
+        assert_eq!(entry.told_since(waits_from, own), 0, "no event yet");
+        entry.event(IN, own, &woken);
+        assert_eq!(entry.told_since(waits_from, own), IN);
+        assert_eq!(entry.told_since(waits_from, other), 0);
+        assert_eq!(entry.told_since(entry.sequence(), own), 0, "an older event");
+        entry.event(IN, other, &woken);
+        assert_eq!(entry.told_since(waits_from, own), 0);
+        entry.event(IN, Looker::of(None), &woken);
+        assert_eq!(entry.told_since(waits_from, own), 0);
+    }
+
+    #[test]
+    fn an_event_tells_nothing_of_what_was_read_or_is_more_than_data() {
+        let own = Looker(1);
+        let entry = tcp();
+        let woken = TaskList::new();
+        entry.event(IN, own, &woken);
+        entry.set_drained(entry.sequence());
+        assert_eq!(entry.told_since(0, own), 0, "another thread has read it");
+        entry.event(IN, own, &woken);
+        assert_eq!(entry.told_since(0, own), IN);
+        entry.raise(0);
+        assert_eq!(entry.told_since(0, own), 0, "raised without an event");
+        entry.event(IN | RDHUP, own, &woken);
+        assert_eq!(entry.told_since(0, own), 0, "the end of the stream");
+        let other = tcp();
+        other.event(IN, own, &woken);
+        other.renew();
+        assert_eq!(other.told_since(0, own), 0, "another file");
     }
 }

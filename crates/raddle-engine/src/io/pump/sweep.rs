@@ -102,7 +102,7 @@ impl Pump {
                 entry.renew();
                 list.wake(usize::MAX, woken, |_, _| true);
             } else if self.finds_limit(entry, fd) {
-                entry.sequence.fetch_add(1, Ordering::Release);
+                entry.raise(0);
                 list.wake(usize::MAX, woken, |_, _| true);
             }
         }

@@ -88,6 +88,10 @@ pub struct Entry {
     pub(crate) unlimited: [AtomicU32; 2],
     /// Bits of `io::pump::entry`.
     pub(crate) marks: AtomicU32,
+    /// The last event, and the carrier that took it: its number + 1, or 0 for sysmon. Both under
+    /// the list's lock.
+    pub(crate) told: AtomicU32,
+    pub(crate) told_to: AtomicU32,
 }
 
 /// When the next sweep is due.

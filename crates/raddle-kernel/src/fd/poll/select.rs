@@ -118,7 +118,7 @@ fn select_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result
         found = wanted;
         ask_sets(count, sets.map(|set| set.is_null()), &mut found)
     };
-    let outcome = wait_loop(&mut waits, WaitKind::POLL, deadline_ns, mask, ask);
+    let outcome = wait_loop(&mut waits, WaitKind::POLL, deadline_ns, mask, ask, |_| None);
     if outcome.value().is_some_and(|value| value >= 0) {
         for (set, found) in sets.iter().zip(&found).filter(|(set, _)| !set.is_null()) {
             set.write_all(&found[..words])?;
