@@ -1,12 +1,15 @@
 //! Locks of runtimes that threads wait for on words of their own: Java's monitors and the locks of
-//! `java.util.concurrent`, and CPython's locks of one byte. No word tells two such locks apart, so
-//! that a lock here is a place in the code: the method that wants it.
+//! `java.util.concurrent`, and CPython's locks of one byte. No word tells two such locks apart. A
+//! monitor is told by its object, which the virtual machine notes for the waiting thread. Any other
+//! lock here is a place in the code, the method that wants it; so is a monitor of which the object
+//! is not known.
 //!
 //! 1. The stack of a wait tells what is wanted, by functions of the runtime between the wait and
 //!    the innermost function of the program ([`wanted`]).
 //! 2. The times are those of the samples, which have the time of all waits as their sum.
-//! 3. The holder is the thread that ended the wait: it has released the lock. Its stack is that of
-//!    the release.
+//! 3. The holder of a monitor is the thread that owned it when the stack of a wait was read, with
+//!    its stack then. For other locks it is the thread that ended the wait: it has released the
+//!    lock. Its stack is that of the release.
 //!
 //! The word that a thread waits on has the name of a lock if the thread waited there for that lock
 //! most of the time.
@@ -15,7 +18,8 @@
 //! waits for a lock, unless the thread has been notified and wants the lock again.
 //!
 //! Rejected: the address of the monitor, from registers and frames of the virtual machine. Objects
-//! move, and where a frame has its monitors differs by version and by compiler.
+//! move, and where a frame has its monitors differs by version and by compiler. The address of the
+//! structure that is the monitor: it serves one object after another.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -31,7 +35,7 @@ const STACKS_MAX: usize = 16;
 /// The most such locks.
 const LOCKS_MAX: usize = 1 << 12;
 
-/// What is known of a lock: its kind, and the place.
+/// What is known of a lock: its kind, and its object or the place.
 type Key = (&'static str, String);
 
 /// What spans of which the stack was read say of that stack. Samples borrow stacks from threads of
@@ -41,6 +45,24 @@ pub struct Seen {
     pub longest_ns: u64,
     pub threads: HashSet<Position>,
 }
+
+/// What is known of the monitors of Java.
+#[derive(Debug, Default)]
+pub struct Monitors {
+    /// The names of the objects that stacks wait for.
+    pub names: HashMap<u32, String>,
+    /// The owners of objects with these names while others waited, and for how many waits each
+    /// stands.
+    pub owners: HashMap<String, Owners>,
+}
+
+/// Threads with their stacks, and for how many waits each stands.
+pub type Owners = HashMap<(Position, Option<u32>), f64>;
+
+/// The kind of a monitor.
+const MONITOR: &str = "Java monitor";
+/// What the name of a monitor begins with if its object is known.
+const OF_OBJECT: &str = "of ";
 
 /// Sums of one lock.
 #[derive(Default)]
@@ -52,13 +74,17 @@ struct Sums {
 }
 
 /// Adds these locks to a profile. `seen` has what is known of its stacks.
-pub fn add(profile: &mut Profile, seen: &HashMap<u32, Seen>) {
+pub fn add(profile: &mut Profile, seen: &HashMap<u32, Seen>, monitors: &Monitors) {
     let mut keys: HashMap<u32, Option<Key>> = HashMap::new();
     let mut locks: HashMap<Key, Sums> = HashMap::new();
     let mut key_of = |stack: u32| {
-        let key = keys
-            .entry(stack)
-            .or_insert_with(|| wanted(&profile.functions_of(stack).rev().collect::<Vec<_>>()));
+        let key = keys.entry(stack).or_insert_with(|| {
+            if let Some(object) = monitors.names.get(&stack) {
+                return Some((MONITOR, format!("{OF_OBJECT}{object}")));
+            }
+            let functions: Vec<_> = profile.functions_of(stack).rev().collect();
+            wanted(&functions).map(|(kind, place)| (kind, format!("wanted at {place}")))
+        });
         key.clone()
     };
     let mut words: HashMap<(WaitKind, u64), HashMap<Key, u64>> = HashMap::new();
@@ -89,16 +115,25 @@ pub fn add(profile: &mut Profile, seen: &HashMap<u32, Seen>) {
         }
     }
     name_words(profile, &words);
-    let locks = locks.into_iter().map(|((kind, place), sums)| {
-        let held_at = most(sums.held_at).into_iter();
-        let held_at = held_at.map(|((thread, stack), waited_ns)| Holder {
-            thread,
-            stack,
-            waited_ns,
-        });
+    let locks = locks.into_iter().map(|((kind, name), sums)| {
+        // What ends waits at a place may be the owner of another object's monitor.
+        let held_at = match name.strip_prefix(OF_OBJECT) {
+            Some(object) => {
+                let owners = monitors.owners.get(object);
+                owners.map_or_else(HashMap::new, |owners| shares(owners, sums.lock.waited_ns))
+            }
+            None => sums.held_at,
+        };
+        let held_at = most(held_at)
+            .into_iter()
+            .map(|((thread, stack), waited_ns)| Holder {
+                thread,
+                stack,
+                waited_ns,
+            });
         Lock {
             kind: kind.to_owned(),
-            name: Some(format!("wanted at {place}")),
+            name: Some(name),
             waiters: sums.waiters.len() as u64,
             waits_at: most(sums.waits_at),
             held_at: held_at.collect(),
@@ -117,10 +152,20 @@ fn name_words(profile: &mut Profile, words: &HashMap<(WaitKind, u64), HashMap<Ke
     for wait in profile.waits.iter_mut().filter(|wait| wait.name.is_none()) {
         let keys = words.get(&(wait.kind, wait.object));
         let largest = keys.and_then(|keys| keys.iter().max_by_key(|&(key, ns)| (ns, key)));
-        if let Some(((kind, place), _)) = largest.filter(|(_, ns)| **ns > wait.total_ns / 2) {
-            wait.name = Some(format!("{kind} wanted at {place}"));
+        if let Some(((kind, name), _)) = largest.filter(|(_, ns)| **ns > wait.total_ns / 2) {
+            wait.name = Some(format!("{kind} {name}"));
         }
     }
+}
+
+/// Shares a time among owners.
+fn shares(owners: &Owners, total_ns: u64) -> HashMap<(Position, Option<u32>), u64> {
+    let sum: f64 = owners.values().sum();
+    let part = |weight: f64| (total_ns as f64 * weight / sum.max(f64::MIN_POSITIVE)).round();
+    let shares = owners
+        .iter()
+        .map(|(&owner, &weight)| (owner, part(weight) as u64));
+    shares.collect()
 }
 
 /// Returns the largest of some sums, the largest first.
@@ -129,6 +174,12 @@ fn most<K: Ord + Hash + Copy>(sums: HashMap<K, u64>) -> Vec<(K, u64)> {
     sums.sort_by_key(|&(key, ns)| (Reverse(ns), key));
     sums.truncate(STACKS_MAX);
     sums
+}
+
+/// Returns true if a thread with this stack wants to enter a monitor of Java; the innermost
+/// function is the first.
+pub fn wants_monitor(stack: &[&Function]) -> bool {
+    wanted(stack).is_some_and(|(kind, _)| kind == MONITOR)
 }
 
 /// Returns the lock that a thread with this stack waits for; the innermost function is the first.
@@ -143,7 +194,7 @@ fn wanted(stack: &[&Function]) -> Option<Key> {
             let enters = enters
                 .iter()
                 .any(|name| calls(&format!("ObjectMonitor::{name}")));
-            enters.then(|| ("Java monitor", place(program[0])))
+            enters.then(|| (MONITOR, place(program[0])))
         }
         Origin::Java => synchronizer(program),
         Origin::Python if calls("PyMutex_Lock") => {
@@ -293,6 +344,57 @@ mod tests {
     }
 
     #[test]
+    fn a_monitor_of_java_is_its_object() {
+        let mut interner = crate::profile::Interner::default();
+        let put = interner.function(function("java A.put"));
+        let get = interner.function(function("java A.get"));
+        let stacks = [(put, 1), (put, 2), (get, 1)]
+            .map(|(function, object)| interner.stack_at(vec![function], object));
+        let sample = |stack| Sample {
+            thread: stack,
+            activity: Activity::Waiting(WaitKind::CONDVAR),
+            object: 0x1000,
+            stack,
+            at_ns: 0,
+            weight_ns: 10,
+            count: 1,
+        };
+        let name = |object| format!("A no. {object}");
+        let names = interner.monitors.iter();
+        let monitors = Monitors {
+            names: names
+                .map(|(&stack, object)| (stack, name(object)))
+                .collect(),
+            owners: HashMap::from([(name(&1), Owners::from([((7, Some(stacks[1])), 2.0)]))]),
+        };
+        let mut profile = Profile {
+            functions: interner.functions,
+            stacks: interner.stacks,
+            samples: stacks.map(sample).to_vec(),
+            ..Profile::default()
+        };
+        add(&mut profile, &HashMap::new(), &monitors);
+        let [one, two] = &profile.locks[..] else {
+            panic!("{:?}", profile.locks);
+        };
+        assert_eq!(
+            (one.name.as_deref(), one.waited_ns),
+            (Some("of A no. 1"), 20)
+        );
+        assert_eq!(
+            (two.name.as_deref(), two.waited_ns),
+            (Some("of A no. 2"), 10)
+        );
+        assert_eq!(one.waits_at, [(stacks[0], 10), (stacks[2], 10)]);
+        let owner = Holder {
+            thread: 7,
+            stack: Some(stacks[1]),
+            waited_ns: 20,
+        };
+        assert_eq!((&one.held_at[..], two.held_at.len()), (&[owner][..], 0));
+    }
+
+    #[test]
     fn times_of_a_place_are_those_of_its_samples_and_the_waker_is_the_holder() {
         let stacks = [&LOCKED[..], &["java A.release", "java A.main"]];
         let mut interner = crate::profile::Interner::default();
@@ -346,7 +448,8 @@ mod tests {
             longest_ns: 45,
             threads: HashSet::from([0, 1]),
         };
-        add(&mut profile, &HashMap::from([(stacks[0], seen)]));
+        let seen = HashMap::from([(stacks[0], seen)]);
+        add(&mut profile, &seen, &Monitors::default());
         let [lock] = &profile.locks[..] else {
             panic!("{:?}", profile.locks);
         };

@@ -268,7 +268,10 @@ pub struct Interner {
     pub functions: Vec<Function>,
     pub stacks: Vec<Vec<u32>>,
     function_numbers: HashMap<Function, u32>,
-    stack_numbers: HashMap<Vec<u32>, u32>,
+    stack_numbers: HashMap<(Vec<u32>, u32), u32>,
+    /// The monitors of Java that stacks wait for, by the stacks' positions: the numbers of their
+    /// objects.
+    pub monitors: HashMap<u32, u32>,
 }
 
 impl Interner {
@@ -287,12 +290,33 @@ impl Interner {
 
     /// Returns the position of a stack.
     pub fn stack(&mut self, stack: Vec<u32>) -> u32 {
+        self.stack_at(stack, 0)
+    }
+
+    /// Returns the position of a stack that waits for the monitor of an object, or for none (0):
+    /// equal stacks that wait for others have others.
+    pub fn stack_at(&mut self, stack: Vec<u32>, monitor: u32) -> u32 {
         let next = self.stacks.len() as u32;
-        let all = &mut self.stacks;
-        *self.stack_numbers.entry(stack).or_insert_with_key(|stack| {
+        let (all, monitors) = (&mut self.stacks, &mut self.monitors);
+        let entry = self.stack_numbers.entry((stack, monitor));
+        *entry.or_insert_with_key(|(stack, monitor)| {
             all.push(stack.clone());
+            if *monitor != 0 {
+                monitors.insert(next, *monitor);
+            }
             next
         })
+    }
+
+    /// Returns the position of the equal stack that waits for no monitor; that of this one, if
+    /// there is none.
+    pub fn without_monitor(&self, stack: u32) -> u32 {
+        if !self.monitors.contains_key(&stack) {
+            return stack;
+        }
+        let functions = self.stacks[stack as usize].clone();
+        let plain = self.stack_numbers.get(&(functions, 0));
+        plain.copied().unwrap_or(stack)
     }
 }
 
@@ -310,6 +334,12 @@ mod tests {
         assert_eq!(interner.stack(vec![main, work]), stack);
         assert_ne!(interner.stack(vec![work, main]), stack);
         assert_eq!((interner.functions.len(), interner.stacks.len()), (2, 2));
+        let at_monitor = interner.stack_at(vec![main, work], 3);
+        assert_ne!(at_monitor, stack);
+        assert_eq!(interner.stack_at(vec![main, work], 3), at_monitor);
+        assert_eq!(interner.monitors.get(&at_monitor), Some(&3));
+        assert_eq!(interner.without_monitor(at_monitor), stack);
+        assert_eq!(interner.without_monitor(stack), stack);
     }
 
     #[test]

@@ -184,12 +184,14 @@ type Key = (Position, Option<u32>);
 type Shares = Vec<(Waker, f64)>;
 
 /// Divides the time of samples of waits among what ended these waits. `resolve` gives a reader's
-/// stack its number in the profile.
+/// stack its number in the profile. `plain` gives a stack that waits for a monitor of Java the
+/// number of the equal one of a wake-up, which has none.
 pub fn divided(
     wakings: &Wakings,
     told: &Told,
     samples: &[Sample],
     resolve: &dyn Fn(StackNumber) -> Option<u32>,
+    plain: &dyn Fn(u32) -> u32,
 ) -> Vec<Waking> {
     let by = Places::of(wakings, told, resolve);
     let mut parts: BTreeMap<Part, (Activity, u64)> = BTreeMap::new();
@@ -204,7 +206,7 @@ pub fn divided(
         };
         let total_ns = told.totals.get(&doing).map_or(0, |total| total.ns);
         let ended = wakings.ended.get(&doing).copied().unwrap_or_default();
-        let shares = shares(&by, &doing, sample.stack, total_ns, ended);
+        let shares = shares(&by, &doing, plain(sample.stack), total_ns, ended);
         let mut left = sample.weight_ns;
         let last = shares.len() - 1;
         for (at, (waker, share)) in shares.into_iter().enumerate() {
@@ -401,7 +403,8 @@ mod tests {
         }
     }
 
-    /// Divides a place's time of 999 ns; returns the parts by waker.
+    /// Divides a place's time of 999 ns; returns the parts by waker. Stacks from 100 on are at a
+    /// monitor, and equal to those with 100 less.
     fn parts(told: &Told, wakings: &Wakings, doing: Doing, stack: u32) -> Vec<(Waker, u64)> {
         let sample = Sample {
             thread: doing.thread,
@@ -413,7 +416,8 @@ mod tests {
             count: 1,
         };
         let resolve = |stack: StackNumber| Some(stack.number);
-        let divided = divided(wakings, told, &[sample], &resolve);
+        let plain = |stack| stack % 100;
+        let divided = divided(wakings, told, &[sample], &resolve, &plain);
         let sum: u64 = divided.iter().map(|part| part.weight_ns).sum();
         assert_eq!(sum, sample.weight_ns);
         divided.iter().map(|it| (it.waker, it.weight_ns)).collect()
@@ -441,6 +445,7 @@ mod tests {
         };
         let found = parts(&told, &wakings, wait, 1);
         assert_eq!(found, [(thread(20), 333), (thread(21), 666)]);
+        assert_eq!(parts(&told, &wakings, wait, 101), found, "at a monitor");
         // Another stack at the same object has the parts of all of its samples.
         let found = parts(&told, &wakings, wait, 3);
         assert_eq!(found[2], (thread(22), 749));

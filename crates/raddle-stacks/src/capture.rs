@@ -103,7 +103,8 @@ pub struct Stack {
     pub end: End,
     /// The managed frames that native ones execute, from the inside out.
     pub managed: Box<[ManagedAt]>,
-    /// The monitor of Java that its thread wants, or 0: so stacks are different by it.
+    /// The monitor of Java that its thread wants, or 0: so stacks are different by it. In a
+    /// recording, the number of the monitor's object, and perhaps [`Stack::NOTICED`].
     pub monitor: u64,
 }
 
@@ -209,8 +210,7 @@ pub(crate) struct Camera<'a> {
     samples: recorded::Samples,
     /// Room for the bytes of slots.
     slots: Vec<u8>,
-    /// Stacks are told apart by monitors in which threads wait for a notification, too.
-    tells_notices: bool,
+    pub(crate) monitors: recorded::Monitors,
 }
 
 impl<'a> Camera<'a> {
@@ -233,7 +233,7 @@ impl<'a> Camera<'a> {
             managed: ManagedFrames::default(),
             samples: recorded::Samples::default(),
             slots: Vec::new(),
-            tells_notices: false,
+            monitors: recorded::Monitors::default(),
         })
     }
 
@@ -249,6 +249,7 @@ impl<'a> Camera<'a> {
     }
 
     pub(crate) fn take(&mut self, first: &Slot) -> Captured {
+        self.monitors.entered = None;
         let mut slot = *first;
         for _ in 0..TRIES {
             self.pages.clear();

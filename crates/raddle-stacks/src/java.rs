@@ -20,8 +20,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use attach::Service;
-pub use hotspot::Monitor;
 pub(crate) use hotspot::{HotSpot, WantedMonitor};
+pub use hotspot::{Monitor, MonitorObjects};
 
 use crate::capture::Target;
 use crate::locks::has_handler;

@@ -77,7 +77,7 @@ pub use bound::{
 };
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture, capture_with};
 pub use carriers::{CarrierSlice, CarrierSlot, Carriers, EngineSlot, carriers};
-pub use java::{Java, JavaLock, JavaThread, Monitor};
+pub use java::{Java, JavaLock, JavaThread, Monitor, MonitorObjects};
 pub use kernel::{StoppedThreads, UserRegisters, kernel_numbers};
 pub use managed::{Language, ManagedAt, ManagedFrame};
 pub use memory::{Memory, ProcessMemory, Refusal};

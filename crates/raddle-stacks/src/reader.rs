@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use rustc_hash::FxHashMap;
 
 use crate::capture::{Camera, Captured, Kind, Stack, Target};
+use crate::java::MonitorObjects;
 use crate::locks::holder;
 use crate::managed::ManagedFrame;
 use crate::series::RunningSample;
@@ -73,6 +74,27 @@ impl<'a> StackReader<'a> {
     /// Returns the thread that has the lock with this word; see [`holder`](crate::locks::holder).
     pub fn holder(&self, word: u64) -> Option<u32> {
         holder(self.camera.target.memory, word)
+    }
+
+    /// Goes on with objects of monitors that an earlier reader has numbered.
+    pub fn know_objects(&mut self, objects: MonitorObjects) {
+        self.camera.monitors.objects = Some(objects);
+    }
+
+    /// Returns the objects of monitors that were seen.
+    pub fn take_objects(&mut self) -> MonitorObjects {
+        self.camera.monitors.objects.take().unwrap_or_default()
+    }
+
+    /// Returns the monitor that the thread which was read last wants to enter, and the number of
+    /// its object.
+    pub fn entered(&self) -> Option<(u64, u32)> {
+        self.camera.monitors.entered
+    }
+
+    /// Returns the thread that has entered the monitor at an address.
+    pub fn monitor_owner(&mut self, monitor: u64) -> Option<u32> {
+        self.camera.unwinder.monitor_owner(monitor)
     }
 
     /// Returns the number of a sample's stack, which is that of this thread.

@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use crate::java::{HotSpot, Monitor, WantedMonitor};
+use crate::java::{HotSpot, Monitor, MonitorObjects, WantedMonitor};
 use crate::managed::ManagedFrame;
 use crate::memory::{Memory, Pages};
 use crate::modules::Modules;
@@ -135,6 +135,17 @@ impl<'a> Unwinder<'a> {
     /// Returns what is known of a monitor of Java.
     pub(crate) fn monitor(&mut self, address: u64) -> Option<Monitor> {
         self.java.as_mut()?.monitor(address)
+    }
+
+    /// Returns the thread that has entered a monitor of Java.
+    pub(crate) fn monitor_owner(&mut self, address: u64) -> Option<u32> {
+        self.java.as_mut()?.monitor_owner(address)
+    }
+
+    /// Returns the number of the object of a monitor of Java, or 0.
+    pub(crate) fn object_number(&mut self, objects: &mut MonitorObjects, address: u64) -> u32 {
+        let java = self.java.as_mut();
+        java.map_or(0, |java| java.object_number(objects, address))
     }
 
     /// Returns the stack pointer of each frame that [`Unwinder::frames`] found last: what a frame

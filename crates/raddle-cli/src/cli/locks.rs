@@ -17,9 +17,10 @@ Examples:
 A hold is the time from the end of a thread's wait for a lock to its wake-up of the next one. If it
 has not waited itself, it is the part of its hold in which another thread waited. Semaphores count
 as locks, because some runtimes (CPython) use them so. Where a kind of lock notes no owner
-(semaphores, Rust's, parking_lot's), holders are not shown. Java's monitors and locks, and CPython's
-without its global lock, are shown by the method that wants them; holders are the threads that end
-the waits.
+(semaphores, Rust's, parking_lot's), holders are not shown. Java's monitors are shown by their
+objects, numbered by class, from JDK 17 on. Java's other locks, CPython's without its global lock,
+and monitors of which the object is not known are shown by the method that wants them; holders of
+these are the threads that end the waits.
 
 Exit status: 0; 2 if nothing was recorded.")]
 pub(crate) struct LocksArguments {

@@ -1,5 +1,6 @@
 //! Stacks as a profile has them: functions, from the outermost caller inwards.
 
+use raddle_record::managed_locks::wants_monitor;
 use raddle_record::profile::{Function, Interner, Origin};
 use raddle_stacks::{End, Language, ManagedFrame, Stack, Symbols};
 use std::ops::Range;
@@ -14,6 +15,7 @@ const TOO_DEEP: &str = "[cut: there are more frames]";
 const NAME_MAX: usize = 1 << 10;
 
 /// Names stacks, and returns the number that each has in the interner. `code` is the runtime's.
+/// Stacks that want to enter monitors of different objects are different ones.
 pub(super) fn intern(
     stacks: &[Stack],
     managed: &[ManagedFrame],
@@ -26,11 +28,16 @@ pub(super) fn intern(
         .iter()
         .map(|stack| {
             let functions = functions(stack);
+            let wants_monitor = || wants_monitor(&functions.iter().collect::<Vec<_>>());
+            let monitor = match stack.stack.monitor {
+                object if object < Stack::NOTICED || wants_monitor() => object as u32,
+                _ => 0,
+            };
             let numbers = functions.into_iter().rev();
             let numbers = numbers
                 .map(|function| interner.function(function))
                 .collect();
-            interner.stack(numbers)
+            interner.stack_at(numbers, monitor)
         })
         .collect()
 }

@@ -28,8 +28,8 @@ use raddle_record::profile::{Activity, Interner};
 use raddle_record::wakers::Wakers;
 use raddle_record::weights::OnCpu;
 use raddle_stacks::{
-    Captured, Kind, Module, OwnSeries, ProcessMemory, RunningSample, Series, StackReader, Target,
-    WakeSeries,
+    Captured, Kind, Module, MonitorObjects, OwnSeries, ProcessMemory, RunningSample, Series,
+    StackReader, Target, WakeSeries,
 };
 
 use super::bound::Bound;
@@ -86,6 +86,11 @@ pub(super) struct Recorder {
     pub on_cpu: Vec<OnCpu>,
     /// Threads that held what others waited for when these were looked at.
     pub holders: Vec<Holding>,
+    /// Threads that had entered monitors of Java which others wanted: the numbers of the objects
+    /// are in the place of addresses.
+    pub monitor_owners: Vec<Holding>,
+    /// The objects of monitors, over all epochs.
+    pub monitor_objects: MonitorObjects,
     pub interner: Interner,
     pub epochs: Epochs,
     /// The recording is over, and only what was taken is still to be read.
@@ -161,6 +166,8 @@ impl Recorder {
             history,
             on_cpu: Vec::new(),
             holders: Vec::new(),
+            monitor_owners: Vec::new(),
+            monitor_objects: MonitorObjects::default(),
             interner: Interner::default(),
             epochs: Epochs::of(pid)?,
             over: None,
@@ -217,7 +224,10 @@ impl Recorder {
             starts.iter().any(|start| module.name().starts_with(start))
         };
         self.has_managed_locks |= modules.modules.iter().any(has_managed_locks);
-        let ended = self.follow(&target, &mut reader, ends)?;
+        reader.know_objects(std::mem::take(&mut self.monitor_objects));
+        let ended = self.follow(&target, &mut reader, ends);
+        self.monitor_objects = reader.take_objects();
+        let ended = ended?;
         let read = reader.into_parts();
         self.bound.begin_epoch();
         self.epochs.end(memory, modules, read);
@@ -468,12 +478,16 @@ impl Recorder {
     fn read_wait(&mut self, reader: &mut StackReader<'_>, unread: Unread, chance: f64) -> bool {
         let begun = Instant::now();
         let captured = reader.read(unread.tid);
+        let captured = captured.filter(|it| is_still(it, &unread));
+        if let Some((monitor, object)) = reader.entered().filter(|_| captured.is_some()) {
+            self.read_owner(reader, monitor, object, chance);
+        }
         if let Activity::Waiting(kind @ (WaitKind::FUTEX | WaitKind::MUTEX)) = unread.activity {
             self.read_holder(reader, (kind, unread.object), chance);
         }
         self.chooser.spent(begun.elapsed());
         let epoch = self.epochs.number();
-        let Some(captured) = captured.filter(|it| is_still(it, &unread)) else {
+        let Some(captured) = captured else {
             return false;
         };
         if let Some(number) = captured.stack {
@@ -496,6 +510,27 @@ impl Recorder {
         if self.holders.len() < HOLDERS_MAX {
             self.holders.push(Holding {
                 lock,
+                thread,
+                stack: stack.map(|number| StackNumber { epoch, number }),
+                stands_for: 1.0 / chance,
+            });
+        }
+    }
+
+    /// Reads what the owner of a monitor of Java does.
+    fn read_owner(&mut self, reader: &mut StackReader<'_>, monitor: u64, object: u32, chance: f64) {
+        let Some(tid) = reader.monitor_owner(monitor) else {
+            return;
+        };
+        let Some(thread) = self.history.position(tid) else {
+            return;
+        };
+        let epoch = self.epochs.number();
+        let stack = reader.read(tid).and_then(|captured| captured.stack);
+        let is_still = reader.monitor_owner(monitor) == Some(tid);
+        if is_still && self.monitor_owners.len() < HOLDERS_MAX {
+            self.monitor_owners.push(Holding {
+                lock: (WaitKind::CONDVAR, object.into()),
                 thread,
                 stack: stack.map(|number| StackNumber { epoch, number }),
                 stands_for: 1.0 / chance,

@@ -7,15 +7,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use raddle_inspect::{SAMPLES_MAX, WaitKind};
 use raddle_record::clock::Moment;
 use raddle_record::history::{StackNumber, Told};
-use raddle_record::managed_locks::{self, Seen};
-use raddle_record::profile::{Activity, Profile, Wait};
+use raddle_record::managed_locks::{self, Monitors, Seen};
+use raddle_record::profile::{Activity, Interner, Profile, Wait};
 use raddle_record::wakers::divided;
 use raddle_record::weights::{Made, samples};
 
+use raddle_stacks::MonitorObjects;
 use raddle_stacks::locks::ObjectKind;
 
 use super::locks;
-use super::recorder::{Epoch, Recorder};
+use super::recorder::{Epoch, Holding, Recorder};
 
 /// The most objects that are told.
 const WAITS_MAX: usize = 1 << 12;
@@ -47,8 +48,15 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     };
     let kinds = kinds(&told, &epochs);
     let mut interner = recorder.interner;
+    let monitors = monitors(
+        &interner,
+        &recorder.monitor_objects,
+        &recorder.monitor_owners,
+        &resolve,
+    );
     let samples = samples(&told, &recorder.on_cpu, &made, &resolve, &mut interner);
-    let wakings = divided(&wakings, &told, &samples, &resolve);
+    let plain = |stack| interner.without_monitor(stack);
+    let wakings = divided(&wakings, &told, &samples, &resolve, &plain);
     let own_lost = recorder.own_series.as_ref().map_or(0, |own| own.lost());
     let mut remarks = recorder.remarks;
     if let Some(refusal) = recorder.series.refusal() {
@@ -93,7 +101,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
         lost_samples: recorder.series.lost() + own_lost,
         remarks,
     };
-    managed_locks::add(&mut profile, &seen);
+    managed_locks::add(&mut profile, &seen, &monitors);
     profile
 }
 
@@ -108,6 +116,29 @@ fn seen(told: &Told, resolve: &dyn Fn(StackNumber) -> Option<u32>) -> HashMap<u3
         }
     }
     all
+}
+
+/// Returns the names of the objects that stacks wait for, and the owners of their monitors.
+fn monitors(
+    interner: &Interner,
+    objects: &MonitorObjects,
+    owners: &[Holding],
+    resolve: &dyn Fn(StackNumber) -> Option<u32>,
+) -> Monitors {
+    let mut monitors = Monitors::default();
+    for (&stack, &object) in &interner.monitors {
+        let name = objects.name(object).map(|name| (stack, name));
+        monitors.names.extend(name);
+    }
+    for holding in owners {
+        let Some(name) = objects.name(holding.lock.1 as u32) else {
+            continue;
+        };
+        let owners = monitors.owners.entry(name).or_default();
+        let owner = (holding.thread, holding.stack.and_then(resolve));
+        *owners.entry(owner).or_default() += holding.stands_for;
+    }
+    monitors
 }
 
 /// What threads wait for.

@@ -5,13 +5,30 @@ use std::collections::{HashMap, HashSet};
 use raddle_inspect::{ThreadRecord, WaitKind};
 
 use super::{Camera, Captured, Kind, Stack, Target, switched_off};
-use crate::java::Monitor;
+use crate::java::{Monitor, MonitorObjects};
 use crate::managed::ManagedFrame;
 use crate::memory::Pages;
 use crate::perf_event::Sample;
 use crate::sampler::Sampler;
 use crate::table::Slot;
 use crate::wake_series::WakeSample;
+
+impl Stack {
+    /// In [`Stack::monitor`] of a recording: the thread waits there for a notification, or has had
+    /// it.
+    pub const NOTICED: u64 = 1 << 32;
+}
+
+/// What a recording notes of the monitors of Java.
+#[derive(Default)]
+pub(crate) struct Monitors {
+    /// In a recording: the objects by which stacks are told apart, also those of threads that wait
+    /// for a notification.
+    pub objects: Option<MonitorObjects>,
+    /// The monitor that the thread which was taken last wants to enter, and the number of its
+    /// object.
+    pub entered: Option<(u64, u32)>,
+}
 
 /// Samples with a copy of their stack.
 #[derive(Default)]
@@ -30,16 +47,20 @@ impl<'a> Camera<'a> {
     pub(crate) fn without_samples(target: &'a Target<'a>) -> Option<Camera<'a>> {
         Some(Camera {
             sampler: Sampler::none(),
-            tells_notices: true,
+            monitors: Monitors {
+                objects: Some(MonitorObjects::default()),
+                entered: None,
+            },
             ..Camera::new(target)?
         })
     }
 
     /// Returns a thread with a stack that it has had.
     pub(super) fn captured(&mut self, slot: &Slot, kind: Kind, stack: Option<Stack>) -> Captured {
+        self.monitors.entered = None;
         let stack = stack.filter(|stack| !stack.frames.is_empty());
         let number = stack.map(|mut stack| {
-            stack.monitor = self.wanted_monitor(&slot.record);
+            stack.monitor = self.wanted_monitor(slot);
             self.number(stack)
         });
         Captured {
@@ -50,15 +71,28 @@ impl<'a> Camera<'a> {
         }
     }
 
-    /// Returns the monitor of Java that a thread wants, or 0.
-    fn wanted_monitor(&mut self, record: &ThreadRecord) -> u64 {
+    /// Returns the monitor of Java that a thread wants, or 0; in a recording, the number of its
+    /// object.
+    fn wanted_monitor(&mut self, slot: &Slot) -> u64 {
         // A virtual machine waits so for all of its own.
-        if record.wait_kind != WaitKind::CONDVAR {
+        if slot.record.wait_kind != WaitKind::CONDVAR {
             return 0;
         }
-        let wanted = self.unwinder.wanted_monitor(record.tid);
-        let wanted = wanted.filter(|it| self.tells_notices || !it.is_noticed);
-        wanted.map_or(0, |it| it.address)
+        let Some(wanted) = self.unwinder.wanted_monitor(slot.record.tid) else {
+            return 0;
+        };
+        let Some(objects) = &mut self.monitors.objects else {
+            return if wanted.is_noticed { 0 } else { wanted.address };
+        };
+        let number = self.unwinder.object_number(objects, wanted.address);
+        // The thread may have gone on since its stack was read, and want another one.
+        let later = self.table.again(slot);
+        if number == 0 || !later.is_some_and(|later| slot.is_unmoved(&later)) {
+            return 0;
+        }
+        self.monitors.entered = (!wanted.is_noticed).then_some((wanted.address, number));
+        let noticed = Stack::NOTICED * u64::from(wanted.is_noticed);
+        noticed | u64::from(number)
     }
 
     /// Returns what is known of the monitors of all stacks.

@@ -25,6 +25,7 @@ mod compressed;
 mod flags;
 mod methods;
 mod monitors;
+mod objects;
 mod offsets;
 mod structs;
 #[cfg(test)]
@@ -37,6 +38,7 @@ use std::rc::Rc;
 pub(crate) use flags::flag;
 pub use monitors::Monitor;
 pub(crate) use monitors::WantedMonitor;
+pub use objects::MonitorObjects;
 
 use code::{Blob, CodeHeaps, Position, Scopes};
 use methods::Methods;
@@ -121,8 +123,11 @@ impl<'a> HotSpot<'a> {
         let structs = Structs::of(memory, &exports)?;
         let major = structs.address("Abstract_VM_Version._vm_major_version")?;
         let major = memory.half(major)?;
+        // Other collectors move objects while threads execute.
+        let collectors = ["UseSerialGC", "UseParallelGC", "UseG1GC"];
+        let is_moved_at_stops = flags::is_one_on(memory, &structs, &collectors) == Some(true);
         Some(HotSpot {
-            fields: Fields::of(&structs, major),
+            fields: Fields::of(&structs, major, is_moved_at_stops),
             ..HotSpot::with(memory, Offsets::of(&structs, major)?)?
         })
     }
@@ -151,6 +156,20 @@ impl<'a> HotSpot<'a> {
     /// Returns what is known of the monitor at an address.
     pub(crate) fn monitor(&mut self, address: u64) -> Option<Monitor> {
         self.with_monitors(|monitors, reader| Some(monitors.monitor(reader, address)))
+    }
+
+    /// Returns the thread that has entered the monitor at an address.
+    pub(crate) fn monitor_owner(&mut self, address: u64) -> Option<u32> {
+        self.with_monitors(|monitors, reader| monitors.owner(reader, address))
+    }
+
+    /// Returns the number of the object of the monitor at an address, or 0.
+    pub(crate) fn object_number(&mut self, objects: &mut MonitorObjects, address: u64) -> u32 {
+        let number = self.with_monitors(|monitors, reader| {
+            let class = || monitors.class(reader, address);
+            Some(objects.number(reader.observed(address)?, class))
+        });
+        number.unwrap_or(0)
     }
 
     fn with_monitors<T>(

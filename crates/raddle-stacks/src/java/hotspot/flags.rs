@@ -18,6 +18,12 @@ pub(crate) fn flag(memory: &dyn Memory, modules: &Modules, wanted: &str) -> Opti
     let mut modules = modules.modules.iter();
     let library = modules.find(|module| module.name() == "libjvm.so")?;
     let structs = Structs::of(memory, &Exports::of(memory, library.start())?)?;
+    is_one_on(memory, &structs, &[wanted])
+}
+
+/// Returns true if one of some switches is on; `None` if the virtual machine has none of them, or
+/// isn't understood.
+pub(super) fn is_one_on(memory: &dyn Memory, structs: &Structs, wanted: &[&str]) -> Option<bool> {
     let count = memory.word(structs.address("JVMFlag.numFlags")?)?;
     let start = memory.word(structs.address("JVMFlag.flags")?)?;
     let bytes = structs.size("JVMFlag")?;
@@ -28,13 +34,16 @@ pub(crate) fn flag(memory: &dyn Memory, modules: &Modules, wanted: &str) -> Opti
     }
     let mut flags = vec![0; (count.min(FLAGS_MAX) * bytes) as usize];
     let got = memory.read(start, &mut flags);
-    let mut flags = flags[..got].chunks_exact(bytes as usize);
-    let is_it = |flag: &&[u8]| {
+    let flags = flags[..got].chunks_exact(bytes as usize);
+    let is_wanted = |flag: &&[u8]| {
         let name = u64_at(flag, name).and_then(|at| text(memory, at));
-        name.is_some_and(|it| it == wanted)
+        name.is_some_and(|it| wanted.contains(&it.as_str()))
     };
-    let at = u64_at(flags.find(is_it)?, value)?;
-    let mut value = [0];
-    memory.read_all(at, &mut value)?;
-    Some(value[0] != 0)
+    let mut found = None;
+    for flag in flags.filter(is_wanted) {
+        let mut byte = [0];
+        memory.read_all(u64_at(flag, value)?, &mut byte)?;
+        found = Some(found == Some(true) || byte[0] != 0);
+    }
+    found
 }

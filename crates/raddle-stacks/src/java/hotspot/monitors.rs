@@ -17,6 +17,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::methods::{external, symbol};
+use super::objects::Observed;
 use super::offsets::Offsets;
 use super::structs::Structs;
 use crate::memory::Memory;
@@ -70,6 +71,19 @@ pub(super) struct Fields {
     owner: u64,
     /// Where an object has the number of its class, and what makes an address of it.
     class: Option<Class>,
+    /// Where collections are counted, of a collector that moves objects only then.
+    heap: Option<Heap>,
+    /// Objects are followed by their monitors.
+    follows_objects: bool,
+}
+
+/// Where the number of collections that have begun is.
+struct Heap {
+    /// A static reference to the record that has the other fields.
+    heap: u64,
+    collections: u64,
+    /// A byte that says whether all threads are stopped for one.
+    is_active: u64,
 }
 
 /// How the list of threads is kept.
@@ -89,7 +103,8 @@ struct Class {
 
 impl Fields {
     /// `None` for versions that are not understood. `major` is the version's number.
-    pub(super) fn of(structs: &Structs, major: u32) -> Option<Fields> {
+    /// `is_moved_at_stops`: objects move only while all threads are stopped.
+    pub(super) fn of(structs: &Structs, major: u32, is_moved_at_stops: bool) -> Option<Fields> {
         let thread = |field: &str| {
             let of = |kind: &str| structs.offset(&format!("{kind}.{field}"));
             of("JavaThread").or_else(|| of("Thread"))
@@ -126,6 +141,20 @@ impl Fields {
             is_handle: major >= 16,
             owner: structs.offset("ObjectMonitor._owner")?,
             class: Class::of(structs),
+            heap: Heap::of(structs).filter(|_| is_moved_at_stops),
+            // Before, each stop of all threads gives idle monitors up.
+            follows_objects: major >= 17,
+        })
+    }
+}
+
+impl Heap {
+    fn of(structs: &Structs) -> Option<Heap> {
+        let is_active = |name: &str| structs.offset(&format!("CollectedHeap.{name}"));
+        Some(Heap {
+            heap: structs.address("Universe._collectedHeap")?,
+            collections: structs.offset("CollectedHeap._total_collections")?,
+            is_active: is_active("_is_gc_active").or_else(|| is_active("_is_stw_gc_active"))?,
         })
     }
 }
@@ -196,6 +225,16 @@ impl Monitors {
             class: class.clone(),
             owner,
         }
+    }
+
+    /// Returns the thread that has entered a monitor.
+    pub(super) fn owner(&mut self, reader: &Reader<'_>, monitor: u64) -> Option<u32> {
+        reader.owner(monitor, self.listed(reader))
+    }
+
+    /// Returns the name of the class of a monitor's object.
+    pub(super) fn class(&mut self, reader: &Reader<'_>, monitor: u64) -> Option<Rc<str>> {
+        reader.class(monitor).map(Rc::from)
     }
 
     fn thread(&mut self, reader: &Reader<'_>, tid: u32) -> Option<u64> {
@@ -310,11 +349,46 @@ impl Reader<'_> {
         (mark == monitor & !MARK_BITS | IS_MONITOR).then_some(object)
     }
 
+    /// Returns how many collections have begun; `None` while one runs, or if that is not known.
+    fn collections(&self) -> Option<u32> {
+        let fields = self.fields.heap.as_ref()?;
+        let heap = self.memory.word(fields.heap)?;
+        let mut is_active = [0];
+        let at = heap.checked_add(fields.is_active)?;
+        self.memory.read_all(at, &mut is_active)?;
+        let count = self.memory.half(heap.checked_add(fields.collections)?)?;
+        (is_active == [0]).then_some(count)
+    }
+
+    /// Returns what is seen of a monitor now; `None` if objects aren't followed by their monitors.
+    /// What may be in part of before and in part of after a collection has no number of
+    /// collections.
+    pub(super) fn observed(&self, monitor: u64) -> Option<Observed> {
+        if !self.fields.follows_objects {
+            return None;
+        }
+        let before = self.collections();
+        let handle = self.field(monitor, self.fields.object)?;
+        let object = self.object(monitor);
+        let class = |object: u64| self.class_number(object);
+        Some(Observed {
+            monitor,
+            handle,
+            object: object.and_then(|object| Some((object, class(object)?))),
+            collections: before.filter(|_| before == self.collections()),
+        })
+    }
+
+    fn class_number(&self, object: u64) -> Option<u32> {
+        let class = self.fields.class.as_ref()?;
+        self.memory.half(object.checked_add(class.number)?)
+    }
+
     /// Returns the name of the class of a monitor's object.
     fn class(&self, monitor: u64) -> Option<String> {
         let class = self.fields.class.as_ref()?;
         let object = self.object(monitor)?;
-        let number = self.memory.half(object.checked_add(class.number)?)?;
+        let number = self.class_number(object)?;
         let shift = self.memory.half(class.shift)?;
         let from_base = u64::from(number).checked_shl(shift)?;
         let address = self.memory.word(class.base)?.checked_add(from_base)?;

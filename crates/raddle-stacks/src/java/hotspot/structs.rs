@@ -55,7 +55,8 @@ const TYPES: [&str; 21] = [
 ];
 const MORE_TYPES: [&str; 2] = ["VirtualSpace", "nmethod"];
 /// Those of threads, objects and monitors.
-const MONITOR_TYPES: [&str; 11] = [
+const MONITOR_TYPES: [&str; 12] = [
+    "CollectedHeap",
     "CompressedKlassPointers",
     "JavaThread",
     "LockStack",

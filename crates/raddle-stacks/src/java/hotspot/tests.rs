@@ -62,6 +62,7 @@ fn memory_that_lies_is_read_to_an_end() {
     let stacks = stacks(pid);
     let started = Instant::now();
     let (mut steps, mut found, mut monitors) = (0, 0, 0);
+    let mut objects = MonitorObjects::default();
     for seed in 1..800u64 {
         let damaged = Damaged::of(pid, seed);
         // The tables of fields are damaged in each eighth run only: few survive that.
@@ -81,6 +82,8 @@ fn memory_that_lies_is_read_to_an_end() {
             let any = stacks[damaged.random(stacks.len() as u64) as usize];
             for address in wanted.into_iter().chain([any]) {
                 monitors += usize::from(java.monitor(address).is_some());
+                let number = java.object_number(&mut objects, address);
+                assert_eq!(number != 0, objects.name(number).is_some());
             }
             for _ in 0..100 {
                 found += usize::from(step(&mut java, &damaged, &heaps, &stacks));
