@@ -106,6 +106,7 @@ mod tests {
                 ..Thread::default()
             }],
             totals: Default::default(),
+            ended: Default::default(),
             wakers: Default::default(),
             holds: Default::default(),
             spans: Vec::new(),

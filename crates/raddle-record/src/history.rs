@@ -16,6 +16,7 @@
 //! Where in the code the time was spent is known of some of these spans only, which the reader of
 //! stacks has [marked](History::mark).
 
+mod ended;
 mod live;
 mod objects;
 #[cfg(test)]
@@ -30,7 +31,8 @@ use rustc_hash::FxHashMap;
 
 use crate::profile::{Activity, Thread};
 use crate::rings::Lane;
-use live::{Live, OWN, Waited, carried, object_of, waiting, word_of};
+pub use ended::Ended;
+use live::{Live, OWN, carried, object_of, waiting, word_of};
 use objects::Objects;
 pub use unread::Unread;
 
@@ -120,6 +122,8 @@ pub struct History {
     threads: Vec<Thread>,
     /// Without what is kept with threads that live.
     totals: FxHashMap<Doing, Total>,
+    /// Likewise.
+    ended: FxHashMap<Doing, Ended>,
     objects: Objects,
     spans: Vec<Span>,
     /// Threads with spans that began since the reader looked last, and with spans from before.
@@ -135,6 +139,7 @@ pub struct History {
 pub struct Told {
     pub threads: Vec<Thread>,
     pub totals: FxHashMap<Doing, Total>,
+    pub ended: FxHashMap<Doing, Ended>,
     pub wakers: FxHashMap<(WaitKind, u64), FxHashMap<Position, u64>>,
     pub holds: FxHashMap<(WaitKind, u64), Hold>,
     pub spans: Vec<Span>,
@@ -155,6 +160,7 @@ impl History {
             lanes: Vec::new(),
             threads: Vec::new(),
             totals: FxHashMap::default(),
+            ended: FxHashMap::default(),
             objects: Objects::default(),
             spans: Vec::new(),
             fresh: Vec::new(),
@@ -277,7 +283,7 @@ impl History {
         let Some(live) = place.and_then(|place| self.live.get_mut(place as usize)) else {
             return;
         };
-        if let Some(object) = live.waited_for.take() {
+        if let Some(object) = live.take_word() {
             live.taken.retain(|(taken, _)| *taken != object);
             if live.taken.len() == TAKEN_MAX {
                 live.taken.remove(0);
@@ -332,6 +338,7 @@ impl History {
         }
         match live.activity {
             Activity::Waiting(_) => {
+                live.count_end(event.other, at_ns);
                 self.begin(event.thread, place, Activity::Runnable, 0, at_ns);
             }
             Activity::Running => live.is_woken = true,
@@ -389,7 +396,7 @@ impl History {
             Some(place) => {
                 self.close(place, at_ns);
                 let live = &mut self.live[place as usize];
-                live.mark = carried(live, activity, at_ns);
+                live.set_mark(carried(live, activity, at_ns));
                 live.since_ns = at_ns.max(live.since_ns);
                 live.serial += 1;
                 place
@@ -400,7 +407,6 @@ impl History {
         (live.activity, live.object) = (activity, object);
         let mut before = None;
         if let Activity::Waiting(kind) = activity {
-            live.waited_for = word_of(kind, object);
             before = live.begin_wait(kind, object, &mut self.objects);
         }
         if activity != Activity::Running && !std::mem::replace(&mut live.is_fresh, true) {
@@ -451,7 +457,7 @@ impl History {
     fn close(&mut self, place: Place, at_ns: u64) {
         let live = &mut self.live[place as usize];
         let ns = live.count(at_ns);
-        let Some(mark) = live.mark else {
+        let Some(mark) = live.mark() else {
             return;
         };
         if self.spans.len() >= SPANS_MAX {
@@ -478,8 +484,8 @@ impl History {
         let live = &mut self.live[place as usize];
         let position = live.position;
         self.places.remove(&live.tid);
-        (live.tid, live.mark) = (0, None);
-        let (own, waits) = (live.own, live.waits);
+        (live.tid, live.is_marked) = (0, false);
+        let (own, waits) = (live.own, live.all_waits());
         let thread = &mut self.threads[position as usize];
         thread.turns += live.turns;
         thread.wakes += live.wakes;
@@ -496,20 +502,16 @@ impl History {
         self.free.push(place);
     }
 
-    /// Adds a thread's waits to all that is known of their object.
-    fn keep_wait(&mut self, position: Position, waited: &Waited) {
-        let activity = Activity::Waiting(waited.kind);
-        self.threads[position as usize].waiting_ns += waited.total.ns;
-        self.keep(position, activity, waited.object, &waited.total);
-        if waited.wakes != 0 {
-            self.objects
-                .count_wakes(waited.number, waited.waker, waited.wakes);
-        }
-    }
-
-    fn keep(&mut self, thread: Position, activity: Activity, object: u64, total: &Total) {
+    /// Returns what the spans count as, if there are some.
+    fn keep(
+        &mut self,
+        thread: Position,
+        activity: Activity,
+        object: u64,
+        total: &Total,
+    ) -> Option<Doing> {
         if total.count == 0 {
-            return;
+            return None;
         }
         let mut doing = Doing {
             thread,
@@ -520,6 +522,7 @@ impl History {
             doing.object = 0;
         }
         self.totals.entry(doing).or_default().merge(total);
+        Some(doing)
     }
 
     /// Returns the thread on a carrier after the last event.
@@ -552,6 +555,7 @@ impl History {
         let at_ns = at_ns.max(self.now_ns);
         for place in 0..self.live.len() {
             if self.live[place].tid != 0 {
+                self.live[place].count_lasting(at_ns);
                 self.retire(place as Place, at_ns);
             }
         }
@@ -566,6 +570,7 @@ impl History {
         Told {
             threads: self.threads,
             totals: self.totals,
+            ended: self.ended,
             wakers,
             holds,
             spans: self.spans,

@@ -23,7 +23,7 @@ use raddle_stacks::WakeSample;
 use rustc_hash::FxHashMap;
 
 use crate::clock::Clock;
-use crate::history::{Doing, History, Position, StackNumber, Told};
+use crate::history::{Doing, Ended, History, Position, StackNumber, Told};
 use crate::profile::{Activity, Sample, Waker, Waking};
 
 /// The most samples that wait for their events, and that are kept.
@@ -31,17 +31,6 @@ const PENDING_MAX: usize = 1 << 12;
 const SAMPLES_MAX: usize = 1 << 18;
 /// The most wakers of a place; the rest is not told apart.
 const WAKERS_MAX: usize = 32;
-
-/// How long the waits of a doing took that threads have not ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Ended {
-    pub timer_ns: u64,
-    pub kernel_ns: u64,
-    /// By the end of another thread.
-    pub end_ns: u64,
-    /// Those that have no end yet.
-    pub lasting_ns: u64,
-}
 
 /// A sample of which the event was found.
 pub struct Joined {
@@ -66,7 +55,6 @@ pub struct Woken {
 pub struct Wakers {
     pending: VecDeque<WakeSample>,
     joined: Vec<Joined>,
-    ended: FxHashMap<Doing, Ended>,
     /// The samples of all events up to this stamp were read.
     read_to: u64,
     woken: Vec<Woken>,
@@ -92,22 +80,11 @@ impl Wakers {
 
     /// Takes an event that the history has not got yet.
     pub fn event(&mut self, history: &History, event: &Event, at_ns: u64, clock: &Clock) {
-        if event.kind != EventKind::WAKE {
-            return;
-        }
-        let waiting = || history.waiting(event.thread);
-        let by = match Event::by(event.other) {
-            By::Thread(tid) => return self.join(history, event, at_ns, tid, clock),
-            by => by,
-        };
-        if let Some((doing, since_ns)) = waiting() {
-            let ended = self.ended.entry(doing).or_default();
-            let ns = at_ns.saturating_sub(since_ns);
-            match by {
-                By::Timer => ended.timer_ns += ns,
-                By::End => ended.end_ns += ns,
-                _ => ended.kernel_ns += ns,
-            }
+        if event.kind == EventKind::WAKE
+            && !self.pending.is_empty()
+            && let By::Thread(tid) = Event::by(event.other)
+        {
+            self.join(history, event, at_ns, tid, clock);
         }
     }
 
@@ -156,24 +133,10 @@ impl Wakers {
         self.unmatched
     }
 
-    /// Ends the recording: waits that go on have lasted until `end_ns`.
-    pub fn finish(mut self, history: &History, end_ns: u64) -> Wakings {
-        for (doing, since_ns) in history.all_waiting() {
-            let ended = self.ended.entry(doing).or_default();
-            ended.lasting_ns += end_ns.saturating_sub(since_ns);
-        }
-        Wakings {
-            woken: self.woken,
-            ended: self.ended,
-        }
+    /// Ends the recording.
+    pub fn finish(self) -> Vec<Woken> {
+        self.woken
     }
-}
-
-/// What was recorded of wake-ups.
-#[derive(Default)]
-pub struct Wakings {
-    pub woken: Vec<Woken>,
-    pub ended: FxHashMap<Doing, Ended>,
 }
 
 /// The thread that waited, the kind of the wait, the object, the stack, and the waker.
@@ -187,13 +150,13 @@ type Shares = Vec<(Waker, f64)>;
 /// stack its number in the profile. `plain` gives a stack that waits for a monitor of Java the
 /// number of the equal one of a wake-up, which has none.
 pub fn divided(
-    wakings: &Wakings,
+    woken: &[Woken],
     told: &Told,
     samples: &[Sample],
     resolve: &dyn Fn(StackNumber) -> Option<u32>,
     plain: &dyn Fn(u32) -> u32,
 ) -> Vec<Waking> {
-    let by = Places::of(wakings, told, resolve);
+    let by = Places::of(woken, told, resolve);
     let mut parts: BTreeMap<Part, (Activity, u64)> = BTreeMap::new();
     for sample in samples {
         let Activity::Waiting(kind) = sample.activity else {
@@ -205,7 +168,7 @@ pub fn divided(
             object: sample.object,
         };
         let total_ns = told.totals.get(&doing).map_or(0, |total| total.ns);
-        let ended = wakings.ended.get(&doing).copied().unwrap_or_default();
+        let ended = told.ended.get(&doing).copied().unwrap_or_default();
         let shares = shares(&by, &doing, plain(sample.stack), total_ns, ended);
         let mut left = sample.weight_ns;
         let last = shares.len() - 1;
@@ -272,13 +235,13 @@ struct Places {
 }
 
 impl Places {
-    fn of(wakings: &Wakings, told: &Told, resolve: &dyn Fn(StackNumber) -> Option<u32>) -> Places {
+    fn of(woken: &[Woken], told: &Told, resolve: &dyn Fn(StackNumber) -> Option<u32>) -> Places {
         let groups = groups(told);
         let mut by_stack = FxHashMap::default();
         let mut by_doing = FxHashMap::default();
         let mut by_object = FxHashMap::default();
         let mut by_activity = FxHashMap::default();
-        for woken in &wakings.woken {
+        for woken in woken {
             let doing = woken.doing;
             let key: Key = (woken.waker, woken.waker_stack.and_then(resolve));
             let Some(&group) = groups.get(doing.thread as usize) else {
@@ -385,6 +348,7 @@ mod tests {
         Told {
             threads: ["pool-1", "pool-2", "main"].map(thread).to_vec(),
             totals: totals.iter().map(total).collect(),
+            ended: FxHashMap::default(),
             wakers: FxHashMap::default(),
             holds: FxHashMap::default(),
             spans: Vec::new(),
@@ -405,7 +369,7 @@ mod tests {
 
     /// Divides a place's time of 999 ns; returns the parts by waker. Stacks from 100 on are at a
     /// monitor, and equal to those with 100 less.
-    fn parts(told: &Told, wakings: &Wakings, doing: Doing, stack: u32) -> Vec<(Waker, u64)> {
+    fn parts(told: &Told, woken: &[Woken], doing: Doing, stack: u32) -> Vec<(Waker, u64)> {
         let sample = Sample {
             thread: doing.thread,
             activity: doing.activity,
@@ -417,7 +381,7 @@ mod tests {
         };
         let resolve = |stack: StackNumber| Some(stack.number);
         let plain = |stack| stack % 100;
-        let divided = divided(wakings, told, &[sample], &resolve, &plain);
+        let divided = divided(woken, told, &[sample], &resolve, &plain);
         let sum: u64 = divided.iter().map(|part| part.weight_ns).sum();
         assert_eq!(sum, sample.weight_ns);
         divided.iter().map(|it| (it.waker, it.weight_ns)).collect()
@@ -434,15 +398,12 @@ mod tests {
     fn a_place_is_divided_among_its_own_samples() {
         let (wait, other) = (doing(0, 7), doing(0, 9));
         let told = told(&[(wait, 999)]);
-        let wakings = Wakings {
-            woken: vec![
-                woken(wait, Some(1), 20, 1.0),
-                woken(wait, Some(1), 21, 2.0),
-                woken(wait, Some(2), 22, 9.0),
-                woken(other, Some(1), 23, 9.0),
-            ],
-            ..Wakings::default()
-        };
+        let wakings = [
+            woken(wait, Some(1), 20, 1.0),
+            woken(wait, Some(1), 21, 2.0),
+            woken(wait, Some(2), 22, 9.0),
+            woken(other, Some(1), 23, 9.0),
+        ];
         let found = parts(&told, &wakings, wait, 1);
         assert_eq!(found, [(thread(20), 333), (thread(21), 666)]);
         assert_eq!(parts(&told, &wakings, wait, 101), found, "at a monitor");
@@ -454,17 +415,15 @@ mod tests {
     #[test]
     fn timers_and_the_kernel_have_their_exact_parts() {
         let wait = doing(0, 7);
-        let told = told(&[(wait, 2000)]);
+        let mut told = told(&[(wait, 2000)]);
         let ended = Ended {
             timer_ns: 1000,
             kernel_ns: 0,
             end_ns: 0,
             lasting_ns: 500,
         };
-        let wakings = Wakings {
-            woken: vec![woken(wait, None, 20, 5.0)],
-            ended: FxHashMap::from_iter([(wait, ended)]),
-        };
+        told.ended.insert(wait, ended);
+        let wakings = [woken(wait, None, 20, 5.0)];
         let found = parts(&told, &wakings, wait, 1);
         let expected = [(thread(20), 249), (Waker::Timer, 500), (Waker::None, 250)];
         assert_eq!(found, expected);
@@ -473,10 +432,7 @@ mod tests {
     #[test]
     fn a_place_without_samples_borrows_or_is_not_known() {
         let told = told(&[]);
-        let wakings = Wakings {
-            woken: vec![woken(doing(0, 7), Some(1), 20, 5.0)],
-            ..Wakings::default()
-        };
+        let wakings = [woken(doing(0, 7), Some(1), 20, 5.0)];
         let all = [(thread(20), 999)];
         assert_eq!(parts(&told, &wakings, doing(1, 7), 4), all);
         assert_eq!(parts(&told, &wakings, doing(1, 8), 4), all);

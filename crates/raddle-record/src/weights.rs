@@ -409,6 +409,7 @@ mod tests {
         Told {
             threads: names.iter().map(thread).collect(),
             totals: totals.iter().map(total).collect(),
+            ended: FxHashMap::default(),
             wakers: FxHashMap::default(),
             holds: FxHashMap::default(),
             spans: spans.iter().map(span).collect(),

@@ -29,7 +29,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     let end = recorder.end;
     let lost_events = recorder.lost_events;
     let duration_ns = end.boot_ns.saturating_sub(recorder.begin.boot_ns);
-    let wakings = recorder.wakers.finish(&recorder.history, end.boot_ns);
+    let woken = recorder.wakers.finish();
     let further_threads = recorder.history.further_threads;
     let mut told = recorder.history.finish(end.boot_ns);
     recorder.bound.finish(&mut told);
@@ -56,7 +56,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     );
     let samples = samples(&told, &recorder.on_cpu, &made, &resolve, &mut interner);
     let plain = |stack| interner.without_monitor(stack);
-    let wakings = divided(&wakings, &told, &samples, &resolve, &plain);
+    let wakings = divided(&woken, &told, &samples, &resolve, &plain);
     let own_lost = recorder.own_series.as_ref().map_or(0, |own| own.lost());
     let mut remarks = recorder.remarks;
     if let Some(refusal) = recorder.series.refusal() {

@@ -4,13 +4,17 @@
 //! those of all threads when the thread ends or does something else: an event then needs no look
 //! into a table of all that threads have done.
 
-use raddle_inspect::WaitKind;
+use raddle_inspect::{By, Event, WaitKind};
 
 use super::objects::{Number, Objects};
-use super::{Position, StackNumber, Total};
+use super::{Ended, Position, StackNumber, Total};
 use crate::profile::Activity;
 
 /// A place for a thread that lives. The place of one that has ended is another's later.
+///
+/// Between two looks of the reader the CPU's caches forget all places. A turn of a thread touches
+/// three lines of 64 bytes: the fields up to `own`, the first two of `own`, and one of `waits`.
+#[repr(C, align(64))]
 pub(super) struct Live {
     /// 0 if the place is free.
     pub tid: u32,
@@ -20,42 +24,51 @@ pub(super) struct Live {
     pub since_ns: u64,
     /// Goes on from one thread of the place to the next.
     pub serial: u64,
+    /// How often it began to run, and was woken.
+    pub turns: u64,
+    pub wakes: u64,
+    /// Which of `waits` is the wait that lasts, or was the last one.
+    pub wait: u32,
     /// It was woken before it was told that it waits.
     pub is_woken: bool,
     /// It is in the list of threads that have begun a span since the reader looked last.
     pub is_fresh: bool,
-    /// The span that was put back, if the thread is in the list of those.
-    pub old: Option<u64>,
-    pub mark: Option<Mark>,
-    /// What it has waited for since it ran last.
-    pub waited_for: Option<(WaitKind, u64)>,
-    /// What it has waited for, and since when it has that: if it is a lock, it holds it.
-    pub taken: Vec<Taken>,
-    /// How often it began to run, and was woken.
-    pub turns: u64,
-    pub wakes: u64,
+    /// The stack of the span is known, as `mark` says.
+    pub is_marked: bool,
+    /// It has waited for a word in memory since it ran last: that of the last wait.
+    pub waited_for_word: bool,
     /// Of [`OWN`], in its order.
     pub own: [Total; OWN.len()],
+    pub mark: Mark,
     pub waits: [Waited; WAITS],
-    /// Which of them is the wait that lasts, or was the last one.
-    pub wait: usize,
+    /// What ended these, beside threads and the kernel.
+    pub ended: [Ended; WAITS],
+    /// The span that was put back, if the thread is in the list of those.
+    pub old: Option<u64>,
+    /// What it has waited for, and since when it has that: if it is a lock, it holds it.
+    pub taken: Vec<Taken>,
 }
+
+const _: () = assert!(std::mem::offset_of!(Live, own) == 64 && size_of::<Waited>() == 64);
 
 /// Activities without an object.
 pub(super) const OWN: [Activity; 3] = [Activity::Running, Activity::Runnable, Activity::InKernel];
 /// Different waits of a thread of which the sums are kept here.
 const WAITS: usize = 4;
 
-/// Waits of one thread for one object.
+/// Waits of one thread for one object, in one line of the CPU's caches.
 #[derive(Clone, Copy)]
+#[repr(C, align(64))]
 pub(super) struct Waited {
     pub kind: WaitKind,
-    pub object: u64,
     pub number: Number,
+    pub object: u64,
     pub total: Total,
+    /// How long those of them took that the kernel has ended.
+    pub kernel_ns: u64,
     /// The thread that has ended the last of them, and how many before were ended by the same one.
     pub waker: Position,
-    pub wakes: u64,
+    pub wakes: u32,
 }
 
 impl Waited {
@@ -64,6 +77,7 @@ impl Waited {
         object: 0,
         number: Number::NONE,
         total: Total::NONE,
+        kernel_ns: 0,
         waker: 0,
         wakes: 0,
     };
@@ -77,17 +91,19 @@ impl Live {
         object: 0,
         since_ns: 0,
         serial: 0,
-        is_woken: false,
-        is_fresh: false,
-        old: None,
-        mark: None,
-        waited_for: None,
-        taken: Vec::new(),
         turns: 0,
         wakes: 0,
-        own: [Total::NONE; OWN.len()],
-        waits: [Waited::NONE; WAITS],
         wait: 0,
+        is_woken: false,
+        is_fresh: false,
+        is_marked: false,
+        waited_for_word: false,
+        own: [Total::NONE; OWN.len()],
+        mark: Mark::NONE,
+        waits: [Waited::NONE; WAITS],
+        ended: [Ended::NONE; WAITS],
+        old: None,
+        taken: Vec::new(),
     };
 
     /// Returns true if it is this thread's, in this span.
@@ -103,7 +119,7 @@ impl Live {
             Activity::Running | Activity::WithoutCpu => &mut self.own[0],
             Activity::Runnable => &mut self.own[1],
             Activity::InKernel => &mut self.own[2],
-            Activity::Waiting(_) => &mut self.waits[self.wait].total,
+            Activity::Waiting(_) => &mut self.waits[self.wait as usize].total,
         };
         total.add(ns, self.since_ns);
         ns
@@ -113,8 +129,9 @@ impl Live {
     #[inline]
     pub(super) fn find_wait(&self, kind: WaitKind, object: u64) -> Option<usize> {
         let is_it = |it: &Waited| it.kind == kind && it.object == object;
-        if is_it(&self.waits[self.wait]) {
-            return Some(self.wait);
+        let last = self.wait as usize;
+        if is_it(&self.waits[last]) {
+            return Some(last);
         }
         self.waits.iter().position(is_it)
     }
@@ -133,12 +150,71 @@ impl Live {
             return objects.count_wakes(number, waker, 1);
         };
         let waited = &mut self.waits[at];
-        if waited.waker != waker && waited.wakes != 0 {
-            objects.count_wakes(waited.number, waited.waker, waited.wakes);
+        let is_other = waited.waker != waker && waited.wakes != 0;
+        if is_other || waited.wakes == u32::MAX {
+            objects.count_wakes(waited.number, waited.waker, waited.wakes.into());
             waited.wakes = 0;
         }
         waited.waker = waker;
         waited.wakes += 1;
+    }
+
+    /// Counts the end of the wait that lasts, by what [`Event::other`] says.
+    #[inline]
+    pub(super) fn count_end(&mut self, other: u32, at_ns: u64) {
+        let ns = at_ns.saturating_sub(self.since_ns);
+        let last = self.wait as usize;
+        match Event::by(other) {
+            By::Thread(_) => {}
+            By::Kernel => self.waits[last].kernel_ns += ns,
+            By::Timer => self.ended[last].timer_ns += ns,
+            By::End => self.ended[last].end_ns += ns,
+        }
+    }
+
+    /// Counts the time of the wait that lasts, if there is one.
+    pub(super) fn count_lasting(&mut self, at_ns: u64) {
+        if matches!(self.activity, Activity::Waiting(_)) {
+            self.ended[self.wait as usize].lasting_ns += at_ns.saturating_sub(self.since_ns);
+        }
+    }
+
+    /// Returns all waits, and what ended them.
+    pub(super) fn all_waits(&self) -> [(Waited, Ended); WAITS] {
+        std::array::from_fn(|at| self.wait_at(at))
+    }
+
+    fn wait_at(&self, at: usize) -> (Waited, Ended) {
+        let waited = self.waits[at];
+        let kernel_ns = waited.kernel_ns;
+        (
+            waited,
+            Ended {
+                kernel_ns,
+                ..self.ended[at]
+            },
+        )
+    }
+
+    /// Returns the word for which it has waited since it ran last, once.
+    #[inline]
+    pub(super) fn take_word(&mut self) -> Option<(WaitKind, u64)> {
+        let last = &self.waits[self.wait as usize];
+        std::mem::take(&mut self.waited_for_word).then_some((last.kind, last.object))
+    }
+
+    /// Returns the stack of the span, if it is known.
+    #[inline]
+    pub(super) fn mark(&self) -> Option<Mark> {
+        self.is_marked.then_some(self.mark)
+    }
+
+    #[inline]
+    pub(super) fn set_mark(&mut self, mark: Option<Mark>) {
+        self.is_marked = mark.is_some();
+        if let Some(mark) = mark {
+            self.mark = mark;
+        }
     }
 
     /// Begins a wait. Returns the one that had its place before, if there was one.
@@ -148,21 +224,35 @@ impl Live {
         kind: WaitKind,
         object: u64,
         objects: &mut Objects,
-    ) -> Option<Waited> {
+    ) -> Option<(Waited, Ended)> {
+        self.waited_for_word = word_of(kind, object).is_some();
         if let Some(known) = self.find_wait(kind, object) {
-            self.wait = known;
+            self.wait = known as u32;
             return None;
         }
-        self.wait = (self.wait + 1) % WAITS;
+        let next = (self.wait as usize + 1) % WAITS;
         let waited = Waited {
             kind,
             object,
             number: objects.number(kind, object),
             ..Waited::NONE
         };
-        let before = std::mem::replace(&mut self.waits[self.wait], waited);
-        (before.kind != WaitKind::NONE).then_some(before)
+        let before = self.wait_at(next);
+        (self.wait, self.waits[next], self.ended[next]) = (next as u32, waited, Ended::NONE);
+        (before.0.kind != WaitKind::NONE).then_some(before)
     }
+}
+
+impl Mark {
+    const NONE: Mark = Mark {
+        stack: StackNumber {
+            epoch: 0,
+            number: 0,
+        },
+        chance: 0.0,
+        is_own: false,
+        look_ns: 0,
+    };
 }
 
 impl Total {
@@ -215,7 +305,7 @@ pub(super) struct Mark {
 /// not run. The chance that a short wait was seen is in proportion to its length.
 #[inline]
 pub(super) fn carried(live: &Live, next: Activity, at_ns: u64) -> Option<Mark> {
-    let mark = live.mark?;
+    let mark = live.mark()?;
     let waited = matches!(live.activity, Activity::Waiting(_));
     if !waited || next != Activity::Runnable {
         return None;

@@ -34,7 +34,7 @@ impl History {
     /// Returns what a thread does, if that isn't read and can be.
     fn unread(&self, place: Place) -> Option<Unread> {
         let live = &self.live[place as usize];
-        let is_unread = live.tid != 0 && live.mark.is_none();
+        let is_unread = live.tid != 0 && !live.is_marked;
         (is_unread && live.activity != Activity::Running).then_some(Unread {
             tid: live.tid,
             activity: live.activity,
@@ -68,12 +68,12 @@ impl History {
     pub fn mark(&mut self, unread: &Unread, stack: StackNumber, chance: f64) {
         let live = &mut self.live[unread.place as usize];
         if live.is_in(unread.tid, unread.serial) {
-            live.mark = Some(Mark {
+            live.set_mark(Some(Mark {
                 stack,
                 chance,
                 is_own: true,
                 look_ns: self.look_ns,
-            });
+            }));
         }
     }
 }

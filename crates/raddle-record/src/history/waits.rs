@@ -1,6 +1,7 @@
-//! What a history says of waits that go on.
+//! Waits: those that go on, and what is kept of those that are over.
 
-use super::{Doing, History};
+use super::live::Waited;
+use super::{Doing, Ended, History, Position};
 use crate::profile::Activity;
 
 impl History {
@@ -15,8 +16,19 @@ impl History {
         matches!(live.activity, Activity::Waiting(_)).then_some((doing, live.since_ns))
     }
 
-    /// Returns all waits that go on, and when they began.
-    pub fn all_waiting(&self) -> impl Iterator<Item = (Doing, u64)> {
-        self.places.keys().filter_map(|&tid| self.waiting(tid))
+    /// Adds a thread's waits to all that is known of their object.
+    pub(super) fn keep_wait(&mut self, position: Position, (waited, ended): &(Waited, Ended)) {
+        let activity = Activity::Waiting(waited.kind);
+        self.threads[position as usize].waiting_ns += waited.total.ns;
+        let doing = self.keep(position, activity, waited.object, &waited.total);
+        if *ended != Ended::default()
+            && let Some(doing) = doing
+        {
+            self.ended.entry(doing).or_default().merge(ended);
+        }
+        if waited.wakes != 0 {
+            self.objects
+                .count_wakes(waited.number, waited.waker, waited.wakes.into());
+        }
     }
 }
