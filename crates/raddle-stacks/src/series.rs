@@ -110,6 +110,15 @@ impl Series {
         self.settings.is_prompt
     }
 
+    /// Returns how many samples of a carrier the kernel keeps for certain, until they are taken;
+    /// `None` if it samples none.
+    pub fn samples_kept(&self) -> Option<u32> {
+        const PAGE_BYTES: usize = 4096;
+        // Each has its registers and header beside the stack, and some are early.
+        let all = self.settings.pages * PAGE_BYTES / STACK_BYTES as usize;
+        (!self.events.is_empty()).then_some((all * 3 / 4) as u32)
+    }
+
     /// Begins to sample carriers that have come since the last call, those of bound threads
     /// included.
     pub fn follow(&mut self, target: &Target<'_>, bound: &[BoundThread]) {

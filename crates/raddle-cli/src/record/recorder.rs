@@ -16,6 +16,7 @@
 
 mod epochs;
 mod objects;
+mod pace;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -41,16 +42,12 @@ use crate::recording::{Recording, command};
 pub(super) use epochs::Epoch;
 use epochs::Epochs;
 use objects::Objects;
+use pace::{Pace, REST};
 
 /// The runtime samples a wake-up for so many samples of a carrier.
 const WAKES_PART: u32 = 2;
-/// The least time between two turns of the loop.
-const REST: Duration = Duration::from_millis(1);
-/// The most time between two turns.
-const LONGEST: Duration = Duration::from_millis(50);
-/// From so many threads with stacks to read on, looks are so many intervals apart.
-const MANY: usize = 128;
-const MANY_INTERVALS: u32 = 5;
+/// The kinds of waits that can be for locks.
+const LOCK_WAITS: [WaitKind; 3] = [WaitKind::FUTEX, WaitKind::MUTEX, WaitKind::SEMAPHORE];
 /// How often new carriers and the names of new threads are looked for.
 const LOOK: Duration = Duration::from_millis(100);
 /// How often the names of old threads are looked for.
@@ -265,8 +262,8 @@ impl Recorder {
             if now >= next {
                 let look = now - std::mem::replace(&mut looked, now);
                 let fresh = self.history.fresh(look.as_nanos() as u64);
-                next = now + self.look_after(fresh.len());
-                self.read_waits(reader, fresh);
+                next = now + self.pace().look_after(fresh.len());
+                self.read_waits(reader, self.needed(fresh));
                 let at_ns = self.recording.told_ns();
                 let epoch = self.epochs.number();
                 self.bound.look(reader, &mut self.chooser, epoch, at_ns);
@@ -279,13 +276,14 @@ impl Recorder {
                 self.name_threads();
                 self.follow_carriers(target);
                 self.bound.count(self.recording.bound(), &self.history);
-                self.objects.look(self.history.new_objects());
+                self.look_at_objects();
             }
             if mappings.are_others(self.pid, target.modules) {
                 return Ok(Ended::OtherCode);
             }
-            let pause = next.saturating_duration_since(Instant::now()).min(LONGEST);
-            self.wait(pause.min(self.recording.patience()));
+            let pause = next.saturating_duration_since(Instant::now());
+            let most = self.pace().longest().min(self.recording.patience());
+            self.wait(pause.min(most));
         }
     }
 
@@ -441,15 +439,35 @@ impl Recorder {
         others_ns.is_some()
     }
 
-    /// Returns the time until the next look, after one that found so many threads with stacks to
-    /// read. Where only some of them are read, looks needn't be as many: what is known of threads
-    /// has left the CPU's caches at each.
-    fn look_after(&self, found: usize) -> Duration {
-        let usual = self.interval.max(REST);
-        if found < MANY || self.series.is_prompt() {
-            return usual;
+    fn pace(&self) -> Pace {
+        Pace {
+            interval: self.interval,
+            samples_kept: self.series.samples_kept(),
+            is_prompt: self.series.is_prompt(),
+            is_untold: self.is_sampled && self.series.refusal().is_some(),
         }
-        usual.max(LONGEST.min(usual * MANY_INTERVALS))
+    }
+
+    /// Returns the spans of which the stacks are needed. If only locks are asked for, and a word in
+    /// memory tells each of them apart, no other wait is told.
+    fn needed(&self, mut fresh: Vec<Unread>) -> Vec<Unread> {
+        if self.tells_locks_alone() {
+            fresh.retain(|it| LOCK_WAITS.map(Activity::Waiting).contains(&it.activity));
+        }
+        fresh
+    }
+
+    fn tells_locks_alone(&self) -> bool {
+        !self.is_sampled && !self.has_managed_locks
+    }
+
+    /// Looks for the names of what threads have begun to wait for.
+    fn look_at_objects(&mut self) {
+        let mut new = self.history.new_objects();
+        if self.tells_locks_alone() {
+            new.retain(|(kind, _)| LOCK_WAITS.contains(kind));
+        }
+        self.objects.look(new);
     }
 
     /// Reads stacks of threads that wait or are runnable: first of those that have begun to since

@@ -155,7 +155,7 @@ impl Epochs {
 impl Recorder {
     /// Names all stacks, which may take a while.
     pub(super) fn name_all(&mut self) {
-        self.objects.look(self.history.new_objects());
+        self.look_at_objects();
         self.objects.seek();
         let layout = self.recording.layout();
         let code = layout.code.text_start..layout.code.text_end;
