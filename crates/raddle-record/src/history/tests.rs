@@ -293,3 +293,69 @@ fn threads_that_are_not_told_apart_are_counted() {
     assert_eq!(counts[THREADS_MAX - 2..], [0, 0, 2, 3]);
     assert_eq!(history.finish(BEGIN + 2).threads.len(), THREADS_MAX);
 }
+
+/// What ended waits for an object, beside threads.
+fn ended(told: &Told, kind: WaitKind, object: u64) -> Ended {
+    let activity = Activity::Waiting(kind);
+    let is_it = |doing: &Doing| doing.activity == activity && doing.object == object;
+    let of = told.ended.iter().find(|(doing, _)| is_it(doing));
+    of.map_or(Ended::default(), |it| *it.1)
+}
+
+#[test]
+fn what_ended_waits_is_counted_with_their_time() {
+    let told = told(&[
+        (0, E::SWITCH, 7, 0, W::FUTEX, 10),
+        (0, E::WAKE, 7, Event::TIMER, W::FUTEX, 15),
+        (0, E::SWITCH, 0, 7, W::NONE, 20),
+        (0, E::SWITCH, 7, 0, W::FUTEX, 30),
+        (0, E::WAKE, 7, Event::END, W::FUTEX, 37),
+        (0, E::SWITCH, 0, 7, W::NONE, 40),
+        (0, E::SWITCH, 7, 0, W::FUTEX, 50),
+        (0, E::WAKE, 7, 0, W::FUTEX, 61),
+        (0, E::SWITCH, 0, 7, W::NONE, 70),
+        (0, E::SWITCH, 7, 0, W::FUTEX, 71),
+        (0, E::WAKE, 7, 8, W::FUTEX, 74),
+        (0, E::SWITCH, 0, 7, W::NONE, 75),
+        (0, E::SWITCH, 7, 0, W::FUTEX, 80),
+    ]);
+    let expected = Ended {
+        timer_ns: 5,
+        end_ns: 7,
+        kernel_ns: 11,
+        lasting_ns: 20,
+    };
+    assert_eq!(ended(&told, W::FUTEX, 0x40), expected);
+    let all = total(&told, 7, Activity::Waiting(W::FUTEX));
+    assert_eq!((all.ns, all.count), (5 + 7 + 11 + 3 + 20, 5));
+}
+
+/// More objects by turns than a thread's place has room for: none loses what ended its waits.
+#[test]
+fn what_ended_waits_for_many_objects_is_kept_of_each() {
+    let mut history = History::new(BEGIN);
+    let mut at_ns = BEGIN;
+    let mut take = |kind, thread, other, wait, arg| {
+        at_ns += 1;
+        let event = Event {
+            arg,
+            ..event(kind, thread, other, wait)
+        };
+        history.event(Lane::Carrier(0), &event, at_ns);
+    };
+    for _ in 0..3 {
+        for object in 1..=9 {
+            take(E::SWITCH, 7, 0, W::FD_READ, object);
+            take(E::WAKE, 7, 0, W::FD_READ, object);
+            take(E::SWITCH, 0, 7, W::NONE, 0);
+            take(E::SWITCH, 7, 0, W::FUTEX, object);
+            take(E::WAKE, 7, Event::TIMER, W::FUTEX, object);
+            take(E::SWITCH, 0, 7, W::NONE, 0);
+        }
+    }
+    let told = history.finish(at_ns);
+    for object in 1..=9 {
+        assert_eq!(ended(&told, W::FD_READ, object).kernel_ns, 3);
+        assert_eq!(ended(&told, W::FUTEX, object).timer_ns, 3);
+    }
+}
