@@ -13,8 +13,8 @@ pub(super) const REST: Duration = Duration::from_millis(1);
 /// The most time between two turns, and between those that must find what code is mapped.
 const LONGEST: Duration = Duration::from_millis(100);
 const LONGEST_UNTOLD: Duration = Duration::from_millis(50);
-/// From so many threads with stacks to read on, looks are so many intervals apart. The runtime's own
-/// samples of a carrier have room for twice as many.
+/// From so many threads with stacks to read on, looks are so many intervals apart. The runtime
+/// keeps twice as many of its own samples of a carrier.
 const MANY: usize = 128;
 const MANY_INTERVALS: u32 = 8;
 
