@@ -291,7 +291,8 @@ where
 {
     let stack_size = stack_size
         .max(libc::PTHREAD_STACK_MIN)
-        .next_multiple_of(4096);
+        .checked_next_multiple_of(4096)
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
     let start = Box::new(Start::<T, F> {
         shared: ResultPacket {
             packet: Packet {
