@@ -41,8 +41,16 @@
 //! since values on its stack would not be dropped.
 //!
 //! No fiber is continued once its thread ends and destructors of thread-locals run: values that the
-//! fiber refers to may be gone. Two more things are sound only on a thread with one stack, and no
-//! type tells them apart: see [`crate::light`].
+//! fiber refers to may be gone.
+//!
+//! # Soundness
+//!
+//! Some things are sound only on a thread with one stack, and no type tells them apart:
+//! - A fiber that has lent a thread-local to other threads (by [`std::thread::scope`] in
+//!   [`with`](std::thread::LocalKey::with), for instance) must be continued until the loan is over.
+//!   The thread doesn't wait for its suspended fibers when it ends, so the other threads would use
+//!   a value that is gone.
+//! - The two rules of [`crate::light`].
 
 mod ending;
 

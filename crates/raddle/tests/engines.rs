@@ -331,6 +331,15 @@ fn cpu_time() -> Duration {
     time(usage.ru_utime) + time(usage.ru_stime)
 }
 
+/// A panic's payload that panics, too, when it is dropped.
+struct Rude;
+
+impl Drop for Rude {
+    fn drop(&mut self) {
+        std::panic::resume_unwind(Box::new(()));
+    }
+}
+
 /// A policy's act at its tenth pick.
 type Act = fn(&mut VecDeque<Runnable>) -> Option<Runnable>;
 
@@ -375,10 +384,13 @@ fn a_policy_that_fails_is_left_and_nobody_is_lost() {
     if !is_green() {
         return;
     }
-    let cases: [(Failure, Act); 6] = [
+    let cases: [(Failure, Act); 7] = [
         // Without the hook, which may take longer than a call is allowed to.
         (Failure::Panicked, |_| {
             std::panic::resume_unwind(Box::new(()))
+        }),
+        (Failure::Panicked, |_| {
+            std::panic::resume_unwind(Box::new(Rude))
         }),
         (Failure::Nothing, |_| None),
         (Failure::Lost, |queue| {

@@ -133,6 +133,7 @@ fn stacks_too_small_are_enlarged_and_impossible_ones_refused() {
     let light = light::Builder::new().stack_size(1).spawn(deep).unwrap();
     assert_eq!(light.join().unwrap(), 4096);
     assert!(Builder::new().stack_size(1 << 60).spawn(deep).is_err());
+    assert!(Builder::new().stack_size(usize::MAX).spawn(deep).is_err());
     assert!(
         light::Builder::new()
             .stack_size(1 << 60)

@@ -4,6 +4,7 @@ use raddle::runtime::{Status, status};
 use std::cell::Cell;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex, mpsc};
 use std::time::{Duration, Instant};
@@ -288,4 +289,39 @@ fn a_handle_names_its_thread_before_and_after_it_began() {
         thread.thread().unpark();
         thread.join().unwrap();
     }
+}
+
+/// A result that panics when it is dropped.
+struct Rude;
+
+impl Drop for Rude {
+    fn drop(&mut self) {
+        std::panic::resume_unwind(Box::new("rude"));
+    }
+}
+
+#[test]
+fn a_result_whose_destructor_panics_leaves_no_thread_behind() {
+    const STACK: usize = 256 << 20;
+    let address_space = || {
+        let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+        status.split(' ').next().unwrap().parse::<usize>().unwrap() * 4096
+    };
+    let before = address_space();
+    for _ in 0..20 {
+        let thread = raddle::Builder::new().stack_size(STACK).spawn(|| {
+            // SAFETY: the calling thread's own niceness, which ends the thread for good.
+            unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 1) };
+            Rude
+        });
+        let thread = thread.unwrap();
+        while !thread.is_finished() {
+            raddle::yield_now();
+        }
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(thread)));
+        let payload = dropped.expect_err("the destructor's panic is the dropper's");
+        assert_eq!(payload.downcast_ref(), Some(&"rude"));
+    }
+    let taken = address_space().saturating_sub(before);
+    assert!(taken < 10 * STACK, "{taken} bytes of stacks are left");
 }

@@ -26,6 +26,7 @@ use crate::ums::{self, CompletionList, Context};
 use raddle_interface::{Birth, Claim, Ended};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::mem::forget;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -296,7 +297,7 @@ impl Shared {
         }
         let result = catch_unwind(AssertUnwindSafe(|| call(policy)));
         self.calls.fetch_add(1, Ordering::SeqCst);
-        result.ok()
+        result.map_err(forget).ok() // the payload's destructor may panic, too
     }
 
     /// Brings the policy back, unless it failed in its call or was given up.
@@ -318,7 +319,8 @@ impl Shared {
         }
         drop(core);
         self.back.notify_all();
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(left)));
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(left)));
+        let _ = dropped.map_err(forget); // as in `call`
     }
 
     fn report(&self, failure: Failure) {

@@ -16,12 +16,12 @@ use super::{NextIsGreen, Thread};
 use crate::runtime;
 use raddle_arch::call_by_jumps;
 use raddle_interface::ReuseControl;
-use std::cell::UnsafeCell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_void;
 use std::fmt;
 use std::io;
 use std::mem::{ManuallyDrop, MaybeUninit};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::ptr::{NonNull, null, null_mut};
 use std::sync::OnceLock;
 use std::thread::{self, current};
@@ -263,17 +263,24 @@ impl<T> Drop for Native<T> {
     fn drop(&mut self) {
         let at = self.shared.cast();
         let packet = self.packet();
-        // SAFETY: the result that the thread has left is the handle's.
-        if !packet.ends.detach(|| unsafe { (packet.forget)(at) }) {
-            return;
+        let panic = Cell::new(None);
+        let lose = || {
+            // SAFETY: the result that the thread has left is the handle's.
+            let lost = catch_unwind(AssertUnwindSafe(|| unsafe { (packet.forget)(at) }));
+            panic.set(lost.err().or(panic.take())); // the result is lost once
+        };
+        if packet.ends.detach(lose) {
+            // After its last step in the word the thread runs nothing that could take long.
+            if packet.wait() {
+                // SAFETY: as in join.
+                unsafe { libc::pthread_detach(self.id) };
+            }
+            // SAFETY: the thread has left the packet to this handle.
+            unsafe { (packet.free)(at) };
         }
-        // After its last step in the word the thread runs nothing that could take long.
-        if packet.wait() {
-            // SAFETY: as in join.
-            unsafe { libc::pthread_detach(self.id) };
+        if let Some(payload) = panic.take() {
+            resume_unwind(payload);
         }
-        // SAFETY: the thread has left the packet to this handle.
-        unsafe { (packet.free)(at) };
     }
 }
 
@@ -291,7 +298,8 @@ where
 {
     let stack_size = stack_size
         .max(libc::PTHREAD_STACK_MIN)
-        .next_multiple_of(4096);
+        .checked_next_multiple_of(4096)
+        .ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))?;
     let start = Box::new(Start::<T, F> {
         shared: ResultPacket {
             packet: Packet {
