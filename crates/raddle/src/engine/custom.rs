@@ -410,7 +410,10 @@ impl Shared {
                 _ => return,                         // ended: in the child of a fork
             }
         }
-        let quantum = quantum.map_or(0, |quantum| quantum.max(LEAST).as_nanos() as u64);
+        let quantum = quantum.map_or(0, |quantum| {
+            let ns = quantum.max(LEAST).as_nanos();
+            u64::try_from(ns).unwrap_or(u64::MAX)
+        });
         let start = Instant::now();
         // SAFETY: claimed above; drivers are in scheduling mode.
         let ended = unsafe { ums::run_for(&worker.context, quantum) };
