@@ -301,12 +301,16 @@ pub(crate) fn preempted(carrier: &Carrier, thread: &Thread, now_ns: u64) {
     engine.backlog(carrier);
 }
 
-/// By how much later a thread that was preempted is queued, by lot, than its account says: up to a
-/// quarter of a quantum, of the default one if it is longer. Threads that all compute would else
-/// run in one order for ever, so that the same one always finds what another one has left. The
+/// By how much later a thread that was preempted is queued, by lot, than its account says: up to
+/// three eighths of a quantum, of the default one if it is longer. Threads that all compute would
+/// else run in one order for ever, so that the same one always finds what another one has left. The
 /// account has no part of it.
+///
+/// One thread follows another one for ever if three distances in a rotation are longer than this:
+/// before the two, between them and behind them. A rotation is a quantum of the fair clock, so more
+/// than a third of it leaves no room for that.
 fn jitter_ns(carrier: &Carrier) -> u64 {
-    let most_ns = PROCESS.quantum_ns().min(QUANTUM_NS) / 4;
+    let most_ns = PROCESS.quantum_ns().min(QUANTUM_NS) * 3 / 8;
     (most_ns * u64::from(carrier.draw())) >> 16
 }
 
