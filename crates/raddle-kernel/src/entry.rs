@@ -1,11 +1,12 @@
 //! Where a system call enters the runtime: the entries that stubs call.
 //!
 //! A stub has skipped the red zone, pushed the address that follows the system call (so that
-//! unwinders see an ordinary frame), and called one of five entries:
+//! unwinders see an ordinary frame), and called one of six entries:
 //!
 //! | entry | for | saves |
 //! |---|---|---|
 //! | `raddle_entry_plain` | sites in functions that touch no vector register | general registers |
+//! | `raddle_entry_narrow` | sites in functions that touch xmm0 to xmm15 at most | and those |
 //! | `raddle_entry_vector` | all other sites | and xmm0 to xmm15, wide ones in use |
 //! | `raddle_entry_clone_before` | clone, clone3, vfork, run-time numbers | all but wide vectors |
 //! | `raddle_entry_plain_clone_before` | run-time numbers, no vectors | as plain; clones as that |

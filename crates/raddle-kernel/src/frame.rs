@@ -132,6 +132,8 @@ pub type Handler = extern "C" fn(&Frame) -> Outcome;
 unsafe extern "C" {
     /// For sites in vector-free functions.
     pub fn raddle_entry_plain();
+    /// For sites in functions that touch xmm0 to xmm15 at most.
+    pub fn raddle_entry_narrow();
     /// For other sites.
     pub fn raddle_entry_vector();
     /// Before a clone-like call.
@@ -145,6 +147,7 @@ unsafe extern "C" {
     static raddle_pass_check: u8;
     static raddle_pass_begin: u8;
     static raddle_pass_end: u8;
+    static raddle_narrow_return: u8;
     static raddle_vector_return: u8;
     static raddle_after_return: u8;
     static raddle_wide_return: u8;
@@ -161,10 +164,11 @@ pub fn entry_returns() -> EntryReturns {
     let clone = (&raw const raddle_clone_return).addr();
     let plain_clone = (&raw const raddle_plain_clone_return).addr();
     let vector = (&raw const raddle_vector_return).addr();
+    let narrow = (&raw const raddle_narrow_return).addr();
     let after = (&raw const raddle_after_return).addr();
     let wide = (&raw const raddle_wide_return).addr();
     EntryReturns {
-        vector: [vector, wide, after],
+        vector: [narrow, vector, wide, after],
         direct: [clone, plain_clone],
     }
 }

@@ -33,7 +33,9 @@ use crate::window::JUMP_LEN;
 pub struct Targets {
     /// Handles the call with the number in rax, and may destroy vector registers.
     pub plain: usize,
-    /// The same, but keeps vector registers.
+    /// The same, but keeps xmm0 to xmm15.
+    pub narrow: usize,
+    /// The same, but keeps all vector registers.
     pub vector: usize,
     /// Decides about a clone-like call or any number. r11 = 1: rax is the result. r11 = 0: the stub
     /// must execute the system call, and rax is unchanged. Keeps vector registers.
@@ -80,7 +82,8 @@ impl Report {
             State::Planned(kind) => {
                 self.patched += 1;
                 self.run_time_number += usize::from(site.number == Number::AtRunTime);
-                self.vector_sites += usize::from(kind == EntryKind::Vector);
+                self.vector_sites +=
+                    usize::from(matches!(kind, EntryKind::Narrow | EntryKind::Vector));
             }
             State::Refused(_) => {
                 if let Some(slot) = self.refused_at.get_mut(self.refused) {
@@ -283,6 +286,7 @@ impl<M: Memory> Job<'_, M> {
             suffix: bytes(site.address + INSTRUCTION_LEN, site.window_end())?,
             entry: match kind {
                 EntryKind::Plain => Entry::One(self.targets.plain),
+                EntryKind::Narrow => Entry::One(self.targets.narrow),
                 EntryKind::Vector => Entry::One(self.targets.vector),
                 EntryKind::Clone => Entry::Clone {
                     before: self.targets.clone_before,

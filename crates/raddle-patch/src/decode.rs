@@ -131,6 +131,17 @@ pub fn decode(bytes: &[u8]) -> Option<Instruction> {
     exists.then_some(instruction)
 }
 
+/// Which vector registers code touches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Vectors {
+    /// None.
+    None,
+    /// xmm0 to xmm15, x87 and MMX registers at most.
+    Narrow,
+    /// Perhaps upper halves, zmm16 to zmm31, masks or tiles.
+    Wide,
+}
+
 #[expect(clippy::len_without_is_empty, reason = "no instruction is empty")]
 impl Instruction {
     /// Returns the length in bytes, 1 to 15.
@@ -293,6 +304,21 @@ impl Instruction {
     #[inline]
     pub fn is_vector(&self) -> bool {
         self.fields.shape.is_vector() && !self.is_general_member_of_vector_group()
+    }
+
+    /// Returns which vector registers the instruction may touch.
+    ///
+    /// Without a VEX, XOP or EVEX prefix an instruction has xmm0 to xmm15 for operands at most, and
+    /// leaves their upper halves alone. The two groups that load state are called wide.
+    #[inline]
+    pub fn vectors(&self) -> Vectors {
+        if !self.is_vector() {
+            return Vectors::None;
+        }
+        match (self.fields.map, self.fields.opcode) {
+            (Map::Vex, _) | (Map::Two, 0xae | 0xc7) => Vectors::Wide,
+            _ => Vectors::Narrow,
+        }
     }
 
     /// Returns whether this is a general member of the two groups that also save vector state.

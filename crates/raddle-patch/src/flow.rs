@@ -8,7 +8,7 @@
 //! Landing pads of exceptions are not looked for. Control enters them only after a call, and they
 //! begin with a block of their own, so they are never in the middle of a window.
 
-use crate::decode::{Flow, Instruction, RipOperand, decode};
+use crate::decode::{Flow, Instruction, RipOperand, Vectors, decode};
 use crate::image::{Image, Span, i32_at};
 use crate::scan;
 use crate::unwind::{Function, Functions};
@@ -20,7 +20,7 @@ pub(crate) struct Listing {
     end: usize,
     starts: Offsets,
     targets: Offsets,
-    vector: bool,
+    vectors: Vectors,
     jumps_indirectly: bool,
     knows_neighbours: bool,
     tables: Few<8>,
@@ -40,7 +40,7 @@ impl Listing {
             end: 0,
             starts: Offsets::new(),
             targets: Offsets::new(),
-            vector: false,
+            vectors: Vectors::None,
             jumps_indirectly: false,
             knows_neighbours: false,
             tables: Few::new(),
@@ -60,7 +60,7 @@ impl Listing {
         self.targets.clear(self.function.len());
         self.function = span;
         self.end = span.start;
-        self.vector = false;
+        self.vectors = Vectors::None;
         self.jumps_indirectly = false;
         self.knows_neighbours = false;
         self.tables.clear();
@@ -156,7 +156,7 @@ impl Listing {
 
     #[inline]
     fn note(&mut self, image: &Image, address: usize, instruction: Instruction) {
-        self.vector |= instruction.is_vector();
+        self.vectors = self.vectors.max(instruction.vectors());
         match instruction.flow() {
             Flow::Branch(by) | Flow::Jump(by) => {
                 let target = address.wrapping_add_signed(by as isize);
@@ -230,38 +230,40 @@ impl Listing {
             .then(|| address - self.function.start)
     }
 
-    /// Returns whether neither the function nor any part of it that the compiler moved elsewhere
-    /// touches a vector register.
+    /// Returns which vector registers the function touches, or any part of it that the compiler
+    /// moved elsewhere.
     ///
     /// A part elsewhere is code that the function enters in its middle, or that jumps back into the
     /// middle of the function. A plain tail call does neither.
-    pub(crate) fn is_vector_free(&self, image: &Image, functions: &Functions<'_>) -> bool {
-        if self.vector || self.outside.overflowed {
-            return false;
+    pub(crate) fn vectors(&self, image: &Image, functions: &Functions<'_>) -> Vectors {
+        if self.outside.overflowed {
+            return Vectors::Wide;
         }
-        self.outside.iter().all(|target| {
-            functions.at(target).is_some_and(|other| {
+        let of_parts = self.outside.iter().map(|target| {
+            functions.at(target).map_or(Vectors::Wide, |other| {
                 let entered_in_middle = target != other.whole.start;
-                !self.is_moved_part_with_vectors(image, other.whole, entered_in_middle)
+                self.vectors_of_moved_part(image, other.whole, entered_in_middle)
             })
-        })
+        });
+        of_parts.fold(self.vectors, Vectors::max)
     }
 
-    fn is_moved_part_with_vectors(&self, image: &Image, other: Span, is_part: bool) -> bool {
+    /// Returns those of a part that was moved elsewhere; none if it is another function.
+    fn vectors_of_moved_part(&self, image: &Image, other: Span, is_part: bool) -> Vectors {
         const LONG: usize = 1 << 13;
         let Some(text) = image.bytes(other).filter(|text| text.len() <= LONG) else {
-            return true;
+            return Vectors::Wide;
         };
-        let (mut vector, mut is_part) = (false, is_part);
+        let (mut vectors, mut is_part) = (Vectors::None, is_part);
         each_instruction(text, |offset, instruction| {
-            vector |= instruction.is_vector();
+            vectors = vectors.max(instruction.vectors());
             if let Flow::Branch(by) | Flow::Jump(by) = instruction.flow() {
                 let target = (other.start + offset).wrapping_add_signed(by as isize);
                 is_part |= self.function.contains(target) && target != self.function.start;
             }
-            !(vector && is_part)
+            !(vectors == Vectors::Wide && is_part)
         });
-        vector && is_part
+        if is_part { vectors } else { Vectors::None }
     }
 }
 

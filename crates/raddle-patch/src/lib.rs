@@ -17,7 +17,8 @@
 //! - *stub*: the code that the window's jump leads to ([`stub`]).
 //! - *island*: the target of a window's jump if no stub is near: an indirect jump to one.
 //! - *vector-free*: no instruction of the site's function touches a vector register, so that its
-//!   stub may call an entry that saves none.
+//!   stub may call an entry that saves none. In a *narrow* function none touches more than xmm0 to
+//!   xmm15. Its callers expect nothing in any vector register, by the ABI.
 //!
 //! Protocol:
 //!

@@ -1,5 +1,6 @@
 //! The decisions about every site of an image. Planning changes only the caller's array.
 
+use crate::decode::Vectors;
 use crate::flow::{self, Listing};
 use crate::image::{Image, Span};
 use crate::refusal::Refusal;
@@ -73,7 +74,7 @@ pub fn plan<'s>(
         functions: &functions,
         wanted,
         listing: Listing::new(),
-        vector_free: None,
+        vectors: None,
     };
     // Large libraries may hold the bytes of the instruction only by chance, never as an
     // instruction. Then no jump matters, and the pass over all text that looks for jumps would take
@@ -141,8 +142,8 @@ struct Judge<'a> {
     wanted: &'a [u64; 8],
     /// The function of the last site.
     listing: Listing,
-    /// Whether that function is vector-free, if computed.
-    vector_free: Option<bool>,
+    /// Which vector registers that function touches, if computed.
+    vectors: Option<Vectors>,
 }
 
 impl Judge<'_> {
@@ -172,7 +173,7 @@ impl Judge<'_> {
     fn list(&mut self, function: Function) {
         if !self.listing.is_of(function) {
             self.listing.decode(self.image, function);
-            self.vector_free = None;
+            self.vectors = None;
         }
     }
 
@@ -198,11 +199,10 @@ impl Judge<'_> {
             self.decide_within_function(site, floor);
         }
         if let State::Planned(kind) = site.state
-            && kind.without_vectors(site.number) != kind
+            && kind.with_vectors(Vectors::None, site.number) != kind
             && function.covered.contains(site.address)
-            && self.is_vector_free()
         {
-            site.state = State::Planned(kind.without_vectors(site.number));
+            site.state = State::Planned(kind.with_vectors(self.vectors(), site.number));
         }
     }
 
@@ -239,9 +239,9 @@ impl Judge<'_> {
         loaded_at.min(site.window_start())
     }
 
-    fn is_vector_free(&mut self) -> bool {
-        let compute = || self.listing.is_vector_free(self.image, self.functions);
-        *self.vector_free.get_or_insert_with(compute)
+    fn vectors(&mut self) -> Vectors {
+        let compute = || self.listing.vectors(self.image, self.functions);
+        *self.vectors.get_or_insert_with(compute)
     }
 }
 

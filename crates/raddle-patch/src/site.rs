@@ -1,5 +1,7 @@
 //! One `syscall` instruction, and what planning knows of it.
 
+use crate::decode::Vectors;
+
 /// How far before and behind a site the targets of jumps matter: numbers and windows lie within.
 /// The sum fits the bits of a word.
 pub(crate) const NEAR_BEFORE: usize = 48;
@@ -52,7 +54,9 @@ pub enum State {
 pub enum EntryKind {
     /// The entry that saves no vector registers: the site's function touches none.
     Plain,
-    /// The entry that saves vector registers.
+    /// The entry that saves xmm0 to xmm15: the site's function touches no others.
+    Narrow,
+    /// The entry that saves all vector registers.
     Vector,
     /// The pair around a real system call: clone, clone3, vfork and numbers known at run time.
     Clone,
@@ -67,12 +71,14 @@ impl EntryKind {
         matches!(self, Self::Clone | Self::PlainClone)
     }
 
-    /// Returns the kind that replaces this one in a function that touches no vector registers.
-    pub(crate) fn without_vectors(self, number: Number) -> Self {
-        match self {
-            Self::Vector => Self::Plain,
-            Self::Clone if number == Number::AtRunTime => Self::PlainClone,
-            other => other,
+    /// Returns the kind that replaces this one in a function that touches these vector registers
+    /// at most.
+    pub(crate) fn with_vectors(self, vectors: Vectors, number: Number) -> Self {
+        match (self, vectors) {
+            (Self::Vector, Vectors::None) => Self::Plain,
+            (Self::Vector, Vectors::Narrow) => Self::Narrow,
+            (Self::Clone, Vectors::None) if number == Number::AtRunTime => Self::PlainClone,
+            (other, _) => other,
         }
     }
 }

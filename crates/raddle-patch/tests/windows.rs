@@ -297,6 +297,9 @@ fn a_site_before_the_first_function_is_refused() {
 #[test]
 fn a_vector_register_anywhere_in_the_function_is_saved() {
     let site = site_of(&[&GETPID, &SYSCALL, &PXOR, &RET]);
+    assert_eq!(site.state, State::Planned(EntryKind::Narrow));
+    let vpxor = [0xc5, 0xf9, 0xef, 0xc0];
+    let site = site_of(&[&GETPID, &SYSCALL, &vpxor, &RET]);
     assert_eq!(site.state, State::Planned(EntryKind::Vector));
 }
 
@@ -312,7 +315,7 @@ fn parts_that_are_moved_elsewhere_belong_to_the_function() {
     };
     assert_eq!(
         build(9),
-        State::Planned(EntryKind::Vector),
+        State::Planned(EntryKind::Narrow),
         "it comes back behind the site"
     );
     assert_eq!(

@@ -116,6 +116,7 @@ pub(crate) unsafe fn patch_late(base: usize) -> Result<(Report, (usize, usize)),
 unsafe fn patch_image(image: &Image, path: Option<&CStr>) -> Result<Report, Refusal> {
     let targets = Targets {
         plain: frame::raddle_entry_plain as *const () as usize,
+        narrow: frame::raddle_entry_narrow as *const () as usize,
         vector: frame::raddle_entry_vector as *const () as usize,
         clone_before: frame::raddle_entry_clone_before as *const () as usize,
         plain_clone_before: frame::raddle_entry_plain_clone_before as *const () as usize,

@@ -18,7 +18,8 @@
 //! A call that passes to the kernel without a handler has no registers below the `CallFrame`.
 //!
 //! `raddle_entry_vector` has a frame of its own around this one, with xmm0 to xmm15 in it, and with
-//! the wide state if any of it is in use ([`WideState`](crate::WideState)):
+//! the wide state if any of it is in use ([`WideState`](crate::WideState)); `raddle_entry_narrow`
+//! has the same, without the wide state:
 //!
 //! ```text
 //!   [ return address           ]  into the stub
@@ -77,16 +78,16 @@ macro_rules! system_call_entries {
     ) => {
         ::core::arch::global_asm!(
             ".pushsection .text.raddle_boundary,\"ax\",@progbits",
-            ".hidden raddle_entry_plain, raddle_entry_vector",
+            ".hidden raddle_entry_plain, raddle_entry_narrow, raddle_entry_vector",
             ".hidden raddle_entry_clone_before, raddle_entry_clone_after, raddle_child_start",
             ".hidden raddle_entry_plain_clone_before, raddle_plain_clone_return",
             ".globl raddle_entry_plain_clone_before, raddle_plain_clone_return",
             ".hidden raddle_vector_return, raddle_clone_return, raddle_after_return",
             ".globl raddle_vector_return, raddle_clone_return, raddle_after_return",
-            ".hidden raddle_wide_return",
-            ".globl raddle_wide_return",
+            ".hidden raddle_narrow_return, raddle_wide_return",
+            ".globl raddle_narrow_return, raddle_wide_return",
             ".hidden raddle_pass_check, raddle_pass_begin, raddle_pass_end",
-            ".globl raddle_entry_plain, raddle_entry_vector",
+            ".globl raddle_entry_plain, raddle_entry_narrow, raddle_entry_vector",
             ".globl raddle_entry_clone_before, raddle_entry_clone_after, raddle_child_start",
             ".globl raddle_pass_check, raddle_pass_begin, raddle_pass_end",
             // ---- plain
@@ -151,6 +152,18 @@ macro_rules! system_call_entries {
             "and rsp, -16",
             "call {before_call}",
             "jmp 3b",
+            ".cfi_endproc",
+            // ---- narrow: nothing is in use that the vector entry would look for
+            ".p2align 6",
+            "raddle_entry_narrow:",
+            ".cfi_startproc",
+            $crate::enter_frame!(),
+            "push 0",
+            $crate::save_vectors!(),
+            "call raddle_entry_plain",
+            "raddle_narrow_return:",
+            $crate::load_vectors!(),
+            $crate::leave_frame!(),
             ".cfi_endproc",
             // ---- vector
             ".p2align 6",
@@ -439,7 +452,7 @@ const VECTORS: usize = 256;
 /// The return addresses of entries that call another one.
 pub struct EntryReturns {
     /// Of those that have a frame with the vector registers.
-    pub vector: [usize; 3],
+    pub vector: [usize; 4],
     /// Of those without a frame.
     pub direct: [usize; 2],
 }

@@ -54,6 +54,7 @@ pub fn targets() -> Targets {
     let address = |entry: unsafe extern "C" fn()| entry as *const () as usize;
     Targets {
         plain: address(entries::test_entry_plain),
+        narrow: address(entries::test_entry_vector),
         vector: address(entries::test_entry_vector),
         clone_before: address(entries::test_entry_before),
         plain_clone_before: address(entries::test_entry_before),

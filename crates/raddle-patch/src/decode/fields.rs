@@ -16,8 +16,10 @@ pub(super) enum Map {
     One,
     /// 0f.
     Two,
-    /// Behind 0f 38, 0f 3a, or a VEX, XOP or EVEX prefix.
-    Other,
+    /// Behind 0f 38 or 0f 3a.
+    Three,
+    /// Behind a VEX, XOP or EVEX prefix.
+    Vex,
 }
 
 /// The fields of an instruction.
@@ -150,8 +152,8 @@ impl Head {
         let first = head.byte(window);
         match first {
             0x0f => match head.byte(window) {
-                0x38 => head.set_other(window, tables::three_38),
-                0x3a => head.set_other(window, tables::three_3a),
+                0x38 => head.set_opcode(window, Map::Three, tables::three_38),
+                0x3a => head.set_opcode(window, Map::Three, tables::three_3a),
                 opcode => {
                     head.map = Map::Two;
                     head.opcode = opcode;
@@ -160,7 +162,7 @@ impl Head {
             },
             0xc5 => {
                 head.rex = (!head.byte(window) >> 5) & 4;
-                head.set_other(window, |opcode| tables::vector(1, opcode, false));
+                head.set_opcode(window, Map::Vex, |opcode| tables::vector(1, opcode, false));
             }
             0xc4 => head.read_vector_prefix(window, 0x1f, 2, false),
             0x8f if window[head.at % WINDOW] & 0x1f >= 8 => {
@@ -200,9 +202,9 @@ impl Head {
         }
     }
 
-    fn set_other(&mut self, window: &[u8; WINDOW], shape: impl Fn(u8) -> Opcode) {
+    fn set_opcode(&mut self, window: &[u8; WINDOW], map: Map, shape: impl Fn(u8) -> Opcode) {
         self.opcode = self.byte(window);
-        self.map = Map::Other;
+        self.map = map;
         self.shape = shape(self.opcode);
     }
 
@@ -217,7 +219,7 @@ impl Head {
         let (first, second) = (self.byte(window), self.byte(window));
         self.at += payload_len - 2;
         self.rex = (!first >> 5) | ((second >> 4) & 8);
-        self.set_other(window, |opcode| {
+        self.set_opcode(window, Map::Vex, |opcode| {
             tables::vector(first & map_mask, opcode, evex)
         });
     }

@@ -114,3 +114,24 @@ fn what_user_code_does_not_have_is_no_instruction() {
     assert!(decode(&[0xff, 0xff]).is_none());
     assert!(decode(&[0xc6, 0xc8, 0]).is_none());
 }
+
+#[test]
+fn wide_registers_are_told_by_the_prefix() {
+    assert_eq!(one(&[0x89, 0xc0]).vectors(), Vectors::None);
+    assert_eq!(one(&[0x66, 0x0f, 0xef, 0xc0]).vectors(), Vectors::Narrow);
+    assert_eq!(
+        one(&[0x66, 0x0f, 0x38, 0x17, 0xc0]).vectors(),
+        Vectors::Narrow
+    );
+    assert_eq!(one(&[0xc5, 0xf9, 0xef, 0xc0]).vectors(), Vectors::Wide);
+    assert_eq!(one(&[0xc5, 0xf8, 0x77]).vectors(), Vectors::Wide); // vzeroupper
+    assert_eq!(
+        one(&[0x62, 0xf1, 0x7c, 0x48, 0x28, 0xc1]).vectors(),
+        Vectors::Wide
+    );
+    assert_eq!(
+        one(&[0xc4, 0xe2, 0x78, 0xf2, 0xc1]).vectors(),
+        Vectors::None
+    ); // andn
+    assert_eq!(one(&[0x0f, 0xae, 0x2f]).vectors(), Vectors::Wide); // xrstor
+}

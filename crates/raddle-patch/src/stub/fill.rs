@@ -90,7 +90,7 @@ impl Slots {
     pub(crate) fn take(&mut self, kind: EntryKind) -> Result<usize, Refusal> {
         match kind {
             _ if self.reach.is_far() => self.far.take(),
-            EntryKind::Plain | EntryKind::Vector => self.plain.take(),
+            EntryKind::Plain | EntryKind::Narrow | EntryKind::Vector => self.plain.take(),
             EntryKind::Clone | EntryKind::PlainClone => self.clone_like.take(),
         }
     }
