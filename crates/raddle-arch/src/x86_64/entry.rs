@@ -153,7 +153,7 @@ macro_rules! system_call_entries {
             "call {before_call}",
             "jmp 3b",
             ".cfi_endproc",
-            // ---- narrow: nothing is in use that the vector entry would look for
+            // ---- narrow: the function around the site holds nothing in wide registers
             ".p2align 6",
             "raddle_entry_narrow:",
             ".cfi_startproc",
