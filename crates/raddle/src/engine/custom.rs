@@ -151,13 +151,25 @@ impl Shared {
         made.map(drop)
     }
 
-    /// Ends the drivers and the watcher: no thread of the engine lives, and none will.
+    /// Ends the drivers and the watcher, once the workers have ended. The functions of the
+    /// engine's threads have returned, and there will be no further thread; what a thread does at
+    /// its end, such as destructors of its thread-locals, may still wait for something.
     pub(super) fn end(&self) {
         self.is_over.store(true, Ordering::SeqCst);
+        self.wake_to_end();
+    }
+
+    /// Lets a driver and the watcher look at [`Self::is_done`].
+    fn wake_to_end(&self) {
         self.ring();
         if let Some(watcher) = self.watcher.get() {
             watcher.unpark();
         }
+    }
+
+    /// Returns true once there is nothing left to do, for good.
+    fn is_done(&self) -> bool {
+        self.is_over.load(Ordering::SeqCst) && self.core().workers.is_empty()
     }
 
     pub(super) fn failure(&self) -> Option<Failure> {
@@ -215,8 +227,8 @@ impl Shared {
             }
             if let Some((worker, quantum)) = self.next() {
                 self.run(worker, quantum);
-            } else if self.is_over.load(Ordering::SeqCst) {
-                return self.ring(); // for the next driver
+            } else if self.is_done() {
+                return self.wake_to_end(); // the next driver
             } else {
                 self.sleep();
             }
@@ -226,7 +238,7 @@ impl Shared {
     fn sleep(&self) {
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let has_work = self.runnable.load(Ordering::SeqCst) != 0;
-        let listed = if has_work || self.is_over.load(Ordering::SeqCst) {
+        let listed = if has_work || self.is_done() {
             None
         } else {
             self.list.dequeue(None).ok()
@@ -429,14 +441,14 @@ impl Shared {
     /// Gives the policy up when one call takes too long.
     fn watch(self: Arc<Self>) {
         let (mut seen, mut looks) = (0, 0);
-        while !self.is_over.load(Ordering::SeqCst) {
+        while !self.is_done() {
             let calls = self.calls.load(Ordering::SeqCst);
             looks = if calls == seen { looks + 1 } else { 0 };
             seen = calls;
             if calls.is_multiple_of(2) && looks > 0 {
                 self.watcher_sleeps.store(true, Ordering::SeqCst);
                 let is_quiet = self.calls.load(Ordering::SeqCst) == calls;
-                if is_quiet && !self.is_over.load(Ordering::SeqCst) {
+                if is_quiet && !self.is_done() {
                     std::thread::park();
                 }
                 self.watcher_sleeps.store(false, Ordering::SeqCst);
