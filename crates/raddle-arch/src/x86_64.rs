@@ -39,3 +39,5 @@ pub use switch::{
 pub use system_call::{call_keeping_stack, call_unless, resume_interrupted_call, syscall6};
 pub use user_copy::{resume_after_fault, user_copy, user_exchange, user_load, user_store};
 pub use wide::WideState;
+#[doc(hidden)]
+pub use wide::X87;

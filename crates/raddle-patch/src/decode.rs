@@ -131,14 +131,14 @@ pub fn decode(bytes: &[u8]) -> Option<Instruction> {
     exists.then_some(instruction)
 }
 
-/// Which vector registers code touches.
+/// Which vector and x87 registers code touches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Vectors {
     /// None.
     None,
-    /// xmm0 to xmm15, x87 and MMX registers at most.
+    /// xmm0 to xmm15, and perhaps MMX registers, which no code of glibc's uses.
     Narrow,
-    /// Perhaps upper halves, zmm16 to zmm31, masks or tiles.
+    /// Perhaps upper halves, zmm16 to zmm31, masks, tiles or x87 registers.
     Wide,
 }
 
@@ -306,17 +306,18 @@ impl Instruction {
         self.fields.shape.is_vector() && !self.is_general_member_of_vector_group()
     }
 
-    /// Returns which vector registers the instruction may touch.
+    /// Returns which vector and x87 registers the instruction may touch.
     ///
-    /// Without a VEX, XOP or EVEX prefix an instruction has xmm0 to xmm15 for operands at most, and
-    /// leaves their upper halves alone. The two groups that load state are called wide.
+    /// Without a VEX, XOP or EVEX prefix an instruction has xmm0 to xmm15 or MMX registers for
+    /// operands at most, and leaves upper halves alone. The two groups that load state are called
+    /// wide.
     #[inline]
     pub fn vectors(&self) -> Vectors {
         if !self.is_vector() {
             return Vectors::None;
         }
         match (self.fields.map, self.fields.opcode) {
-            (Map::Vex, _) | (Map::Two, 0xae | 0xc7) => Vectors::Wide,
+            (Map::Vex, _) | (Map::Two, 0xae | 0xc7) | (Map::One, 0xd8..=0xdf) => Vectors::Wide,
             _ => Vectors::Narrow,
         }
     }

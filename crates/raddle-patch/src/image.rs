@@ -15,6 +15,7 @@ pub struct Image {
     unwind_header: Option<Span>,
     dynamic: Option<Span>,
     stays: bool,
+    keeps_abi: bool,
 }
 
 /// Addresses `[start, end)`.
@@ -82,6 +83,7 @@ impl Image {
             unwind_header: None,
             dynamic: None,
             stays: false,
+            keeps_abi: false,
         };
         for entry in table.chunks_exact(PROGRAM_HEADER_LEN) {
             image.add(entry, whole)?;
@@ -104,6 +106,23 @@ impl Image {
             stays: true,
             ..self
         }
+    }
+
+    /// Returns the same image, marked as one of glibc's: its functions expect nothing in vector and
+    /// x87 registers over calls of other functions.
+    ///
+    /// That is the ABI's rule, but compilers know better: where they see what a function does, its
+    /// caller keeps registers that the function leaves alone (`-fipa-ra` of GCC).
+    #[must_use]
+    pub fn that_keeps_the_abi(self) -> Self {
+        Self {
+            keeps_abi: true,
+            ..self
+        }
+    }
+
+    pub(crate) fn keeps_abi(&self) -> bool {
+        self.keeps_abi
     }
 
     pub(crate) fn stays(&self) -> bool {

@@ -36,8 +36,9 @@ impl Plan<'_> {
 ///
 /// `wanted` is a set of system call numbers, one bit each. A site with a constant number outside
 /// the set is left untouched, and so is `rt_sigreturn`; a site with a number that is only known at
-/// run time is always planned. `scratch` receives the sites, and must have room for all of them:
-/// glibc has about 600.
+/// run time is always planned. Entries that save few or no vector registers are for images that
+/// [keep the ABI](Image::that_keeps_the_abi). `scratch` receives the sites, and must have room for
+/// all of them: glibc has about 600.
 ///
 /// # Errors
 /// A [`Refusal`] if the image has no text, no unwind table or too many sites. A single site that
@@ -199,6 +200,7 @@ impl Judge<'_> {
             self.decide_within_function(site, floor);
         }
         if let State::Planned(kind) = site.state
+            && self.image.keeps_abi()
             && kind.with_vectors(Vectors::None, site.number) != kind
             && function.covered.contains(site.address)
         {

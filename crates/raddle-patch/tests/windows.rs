@@ -304,6 +304,28 @@ fn a_vector_register_anywhere_in_the_function_is_saved() {
 }
 
 #[test]
+fn x87_registers_anywhere_in_the_function_are_saved() {
+    let fld1 = [0xd9, 0xe8];
+    let site = site_of(&[&fld1, &GETPID, &SYSCALL, &RET]);
+    assert_eq!(site.state, State::Planned(EntryKind::Vector));
+}
+
+#[test]
+fn callers_may_keep_registers_over_functions_that_no_abi_binds() {
+    for (code, kind) in [
+        ([&GETPID[..], &SYSCALL, &RET], EntryKind::Vector),
+        ([&MOV_ESI, &SYSCALL, &RET], EntryKind::Clone),
+    ] {
+        let mut builder = Builder::default();
+        builder.function(&code.concat());
+        let loaded = synthetic::Loaded::new(&builder.bytes());
+        let mut scratch = [Site::EMPTY; 4];
+        let plan = plan(&loaded.any_image().unwrap(), &ALL, &mut scratch).unwrap();
+        assert_eq!(plan.sites()[0].state, State::Planned(kind));
+    }
+}
+
+#[test]
 fn parts_that_are_moved_elsewhere_belong_to_the_function() {
     let build = |back: i8| {
         let mut builder = Builder::default();

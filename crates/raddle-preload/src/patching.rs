@@ -11,6 +11,8 @@ use raddle_kernel::{callers, frame, table};
 use raddle_patch::{Image, Linux, Refusal, Report, Site, Targets, apply, join_texts, plan};
 use raddle_sys::mem;
 
+/// ld.so's name.
+const LDSO: &CStr = c"ld-linux-x86-64.so.2";
 /// System call sites that one module may have.
 const MAX_SITES: usize = 2048;
 
@@ -33,7 +35,7 @@ pub(crate) fn patch_all(
 ) -> Result<Report, Why> {
     // SAFETY: libc's entry.
     unsafe { memory_functions::know(libc) };
-    let report = patch(libc).map_err(Why::Patching)?;
+    let report = patch(libc, true).map_err(Why::Patching)?;
     // SAFETY: libc's entry, and its headers, which are loaded as its entry says.
     unsafe {
         let image = Image::at(libc.base, Image::ANY_SIZE).map_err(Why::Patching)?;
@@ -42,13 +44,15 @@ pub(crate) fn patch_all(
     }
     watch_loading(map);
     patch_program(environment, map);
+    let ldso = find(map, LDSO).map_or(0, |object| object.base);
     let own = own_base();
     let vdso = environment.auxiliary(AT_SYSINFO_EHDR);
     let mut next = after(map);
     while let Some(object) = next {
         next = after(object);
         if ![libc.base, own, vdso].contains(&object.base) {
-            let _ = patch(object); // what can't be patched makes its calls in the kernel
+            // What can't be patched makes its calls in the kernel.
+            let _ = patch(object, object.base == ldso);
         }
     }
     Ok(report)
@@ -72,7 +76,7 @@ fn patch_program(environment: &Environment, map: &LinkMap) {
 
 /// From now on libraries are patched when they are loaded.
 fn watch_loading(map: &LinkMap) {
-    let Some(ldso) = find(map, c"ld-linux-x86-64.so.2") else {
+    let Some(ldso) = find(map, LDSO) else {
         return;
     };
     // SAFETY: an entry of ld.so's list.
@@ -87,10 +91,14 @@ fn watch_loading(map: &LinkMap) {
     }
 }
 
-fn patch(object: &LinkMap) -> Result<Report, Refusal> {
+/// Patches a library, which `keeps_abi` if it is of glibc ([`Image::that_keeps_the_abi`]).
+fn patch(object: &LinkMap, keeps_abi: bool) -> Result<Report, Refusal> {
     // SAFETY: a shared library of ld.so's list begins with its ELF header; one thread exists.
     unsafe {
-        let image = Image::at(object.base, Image::ANY_SIZE)?;
+        let mut image = Image::at(object.base, Image::ANY_SIZE)?;
+        if keeps_abi {
+            image = image.that_keeps_the_abi();
+        }
         let path = (!object.name.is_null()).then(|| CStr::from_ptr(object.name));
         patch_image(&image, path)
     }

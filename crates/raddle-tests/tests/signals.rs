@@ -96,6 +96,13 @@ mod wide {
     }
 }
 
+mod kept {
+    raddle_tests::cases! { "kept_registers.c":
+        registers_are_kept_over_calls,
+        registers_are_kept_over_calls_that_handlers_interrupt,
+    }
+}
+
 mod many {
     raddle_tests::cases! { "many_signals.c":
         sigwaitinfo_takes_values_in_order_while_more_come,

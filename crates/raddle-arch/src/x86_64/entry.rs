@@ -18,8 +18,8 @@
 //! A call that passes to the kernel without a handler has no registers below the `CallFrame`.
 //!
 //! `raddle_entry_vector` has a frame of its own around this one, with xmm0 to xmm15 in it, and with
-//! the wide state if any of it is in use ([`WideState`](crate::WideState)); `raddle_entry_narrow`
-//! has the same, without the wide state:
+//! the wide state, x87's registers included, if any of it is in use
+//! ([`WideState`](crate::WideState)); `raddle_entry_narrow` has the same, without the wide state:
 //!
 //! ```text
 //!   [ return address           ]  into the stub
@@ -175,6 +175,8 @@ macro_rules! system_call_entries {
             "mov r11d, [rip + {wide}]",
             "test r11d, r11d",
             "jz 2f",
+            "cmp dword ptr [rip + {wide} + 4], 2",
+            "jne 5f", // what is in use isn't known
             "push rax",
             "push rdx",
             "mov ecx, 1",
@@ -193,16 +195,21 @@ macro_rules! system_call_entries {
             "mov ecx, 1",
             "xgetbv",
             "pop rdx",
-            "test eax, [rip + {wide}]",
+            "and eax, [rip + {wide}]", // another thread's: there was nothing in use before
+            "test al, {x87}",
+            "jz 3f",
+            "fninit",
+            "3:",
+            "test eax, ~{x87}",
             "mov rax, r11",
             "jz 4f",
-            "vzeroupper", // another thread's: there was nothing in use before
+            "vzeroupper",
             "4:",
             $crate::load_vectors!(),
             ".cfi_remember_state",
             $crate::leave_frame!(),
             ".cfi_restore_state",
-            "5:", // r11 = components to save; rax, rdx keep what they have
+            "5:", // r11d = components to save; rax, rdx keep what they have
             "sub rsp, [rip + {wide} + 8]",
             "and rsp, -64",
             "mov [rbp - 8], rsp",
@@ -215,7 +222,15 @@ macro_rules! system_call_entries {
             "mov eax, r11d",
             "mov r11, rdx",
             "xor edx, edx",
+            "cmp dword ptr [rip + {wide} + 4], 0",
+            "je 22f",
             "xsave64 [rsp]",
+            "23:",
+            "test al, {x87}",
+            "jz 3f",
+            "fninit", // for the runtime and other threads the registers are empty
+            "fldcw [rsp]",
+            "3:",
             "mov rdx, r11",
             "mov rax, rcx",
             "call raddle_entry_plain",
@@ -225,12 +240,22 @@ macro_rules! system_call_entries {
             "stmxcsr [rsp + 24]", // not the one of the call's beginning
             "mov eax, [rip + {wide}]",
             "xor edx, edx",
+            "cmp dword ptr [rip + {wide} + 4], 0",
+            "je 24f",
             "xrstor64 [rsp]",
+            "25:",
             "mov rdx, r11",
             "mov rax, rcx",
             "lea rsp, [rbp - 8 - 256]",
             "and rsp, -16",
             "jmp 4b",
+            "22:", // a CPU without `xsave`
+            "fxsave64 [rsp]",
+            "mov [rsp + 512], eax", // the header
+            "jmp 23b",
+            "24:",
+            "fxrstor64 [rsp]",
+            "jmp 25b",
             ".cfi_endproc",
             // ---- clone, before, in a function without vectors
             ".p2align 6",
@@ -349,6 +374,7 @@ macro_rules! system_call_entries {
             clone_before = sym $clone_before,
             clone_after = sym $clone_after,
             wide = sym $wide,
+            x87 = const $crate::X87,
         );
     };
 }

@@ -50,6 +50,7 @@ pub(crate) fn islands() {
     let copy = copy_of_libc();
     // SAFETY: the copy is mapped as libc is.
     let image = unsafe { Image::at(copy, Image::ANY_SIZE) }.unwrap();
+    let image = image.that_keeps_the_abi();
     let mut scratch = vec![Site::EMPTY; 1024];
     let planned = plan(&image, &WANTED, &mut scratch).unwrap();
     // SAFETY: no thread executes the copy.

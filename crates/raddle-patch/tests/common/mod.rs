@@ -21,10 +21,11 @@ pub(crate) fn module(name: &str) -> Module {
     found.unwrap_or_else(|| panic!("{name} is not loaded"))
 }
 
-/// Returns the image of a loaded module.
+/// Returns the image of a loaded module of glibc's.
 pub(crate) fn image(name: &str) -> Image {
     // SAFETY: ld.so loaded the module, and no test unloads it.
-    unsafe { Image::at(module(name).base, Image::ANY_SIZE) }.expect(name)
+    let image = unsafe { Image::at(module(name).base, Image::ANY_SIZE) }.expect(name);
+    image.that_keeps_the_abi()
 }
 
 /// glibc's two files with system calls.

@@ -171,8 +171,13 @@ impl Loaded {
         self.mapping as usize + PAGE
     }
 
-    /// Reads the headers.
+    /// Reads the headers, of an image that keeps the ABI.
     pub(crate) fn image(&self) -> Result<Image, Refusal> {
+        self.any_image().map(Image::that_keeps_the_abi)
+    }
+
+    /// Reads the headers, of an image that any compiler may have made.
+    pub(crate) fn any_image(&self) -> Result<Image, Refusal> {
         // SAFETY: all bytes up to the limit are readable, and no thread changes them.
         unsafe { Image::at(self.base(), self.len) }
     }

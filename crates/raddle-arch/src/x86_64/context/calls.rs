@@ -13,7 +13,7 @@
 
 use super::SigContext;
 use crate::x86_64::entry::Vectors;
-use crate::{CallFrame, EntryReturns, RED_ZONE, WideState};
+use crate::{CallFrame, EntryReturns, RED_ZONE, WideState, X87};
 use core::ptr::{with_exposed_provenance, with_exposed_provenance_mut};
 
 /// Bytes between the place in a stub where a call begins, with all registers as at the site, and
@@ -30,6 +30,9 @@ const HANDLED: u64 = 1;
 const VECTORS_USED: u64 = 2;
 /// Where xmm0 to xmm15 are in a floating-point state, and their bytes.
 const VECTORS: (usize, usize) = (160, 256);
+/// The parts of a floating-point state that are x87's: its words, then its registers. The MXCSR is
+/// between them.
+const X87_PARTS: [(usize, usize); 2] = [(0, 24), (32, 128)];
 /// Where the header of a floating-point state is; it begins with the set of components in use.
 const HEADER: core::ops::Range<usize> = super::LEGACY..super::LEGACY + 64;
 
@@ -252,16 +255,27 @@ impl SigContext {
         }
         let header = |at: usize| with_exposed_provenance_mut::<u64>(at + HEADER.start);
         // SAFETY: the header follows the legacy area, in both.
-        unsafe {
-            let shown = header(self.fpstate);
+        let (used, shown) = unsafe {
             let used = match saved.wide {
                 0 => 0,
                 at => *header(at),
             };
-            if back && saved.wide != 0 {
-                *header(saved.wide) = *shown & components;
-            } else if !back {
-                *shown = *shown & !components | used & components | VECTORS_USED;
+            (used, &mut *header(self.fpstate))
+        };
+        // Without a saved state the x87 registers are empty, as they are in the runtime's code.
+        let hidden = components & !X87 | used & X87;
+        if !back {
+            *shown = *shown & !hidden | used & hidden | VECTORS_USED;
+        } else if saved.wide != 0 {
+            // SAFETY: as above.
+            unsafe { *header(saved.wide) = *shown & hidden };
+        }
+        if used & X87 != 0 {
+            for (at, bytes) in X87_PARTS {
+                exchange(saved.wide + at, self.fpstate + at, bytes);
+            }
+            if back {
+                *shown &= !X87; // the runtime goes on, with empty registers
             }
         }
         if saved.wide != 0 {
