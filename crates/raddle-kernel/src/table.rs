@@ -56,6 +56,7 @@ const DESCRIPTORS: &[Row] = &[
     (nr::__NR_epoll_pwait, poll::epoll_wait),
     (nr::__NR_epoll_pwait2, poll::epoll_pwait2),
     (nr::__NR_fcntl, helped::fcntl),
+    (nr::__NR_ioctl, descriptors::ioctl),
     (nr::__NR_io_uring_enter, uring::io_uring_enter),
     (nr::__NR_io_getevents, helped::io_getevents),
     (nr::__NR_io_pgetevents, helped::io_getevents),

@@ -48,6 +48,14 @@ mod closing {
     }
 }
 
+mod modes {
+    raddle_tests::cases! { "modes.c":
+        a_descriptor_that_becomes_blocking_waits_again,
+        a_number_that_was_non_blocking_is_another_file,
+        a_read_that_became_blocking_behind_the_number_is_interrupted,
+    }
+}
+
 mod sockets {
     raddle_tests::cases! { "sockets.c":
         tcp_echo_with_200_clients_and_a_thread_for_each,

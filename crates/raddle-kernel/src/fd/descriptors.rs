@@ -250,6 +250,24 @@ pub fn is_nonblocking(fd: usize) -> bool {
     flags == err(errno::EBADF) || !is_err(flags) && flags & O_NONBLOCK != 0
 }
 
+/// `ioctl(2)`: passes, a change of the mode after it was noted.
+pub extern "C" fn ioctl(frame: &Frame) -> Outcome {
+    const FIONBIO: u32 = 0x5421;
+    if frame.word(1) == FIONBIO {
+        forget_mode(frame.arg(0));
+    }
+    Outcome::PASS
+}
+
+/// Notes that the descriptor may no longer be in non-blocking mode.
+pub(crate) fn forget_mode(fd: usize) {
+    if is_multiplexed()
+        && let Some(entry) = PROCESS.pump.entry(fd as u32)
+    {
+        entry.set_nonblocking(false);
+    }
+}
+
 /// Returns true if reads and writes of the file go past the page cache.
 pub fn is_direct(fd: usize) -> bool {
     const O_DIRECT: isize = nr::O_DIRECT as isize;

@@ -11,6 +11,7 @@
 //!
 //! A try costs what the call costs natively, a helper two switches of kernel threads.
 
+use crate::fd::descriptors::forget_mode;
 use crate::fd::descriptors::kind;
 use crate::fd::files::waited;
 use crate::fd::waiting::Way;
@@ -231,12 +232,16 @@ pub extern "C" fn flock(frame: &Frame) -> Outcome {
     }
 }
 
-/// `fcntl(2)`: waiting for a lock; everything else passes.
+/// `fcntl(2)`: waiting for a lock; everything else passes, a change of the mode after it was noted.
 pub extern "C" fn fcntl(frame: &Frame) -> Outcome {
+    const F_SETFL: usize = nr::F_SETFL as usize;
     const F_SETLKW: usize = nr::F_SETLKW as usize;
     const F_OFD_SETLKW: usize = nr::F_OFD_SETLKW as usize;
     let [fd, _, lock, ..] = frame.args();
     let command = frame.word(1) as usize;
+    if command == F_SETFL {
+        forget_mode(fd);
+    }
     if !matches!(command, F_SETLKW | F_OFD_SETLKW) || !is_multiplexed() {
         return Outcome::PASS;
     }

@@ -9,8 +9,8 @@ use crate::fd::descriptors::{at_urgent_mark, is_nonblocking, is_timer, look_up, 
 use crate::fd::messages::{Message, send_message, write_vector};
 use crate::fd::poll::state_of;
 use crate::fd::waiting::{
-    EAGAIN, EINTR, Wait, Way, begin_read, count_call, count_write, part_or, perhaps_on_helper,
-    repeat, until_ready, when_ready,
+    EAGAIN, EINTR, Wait, Way, begin_read, count_call, count_write, is_read_by_kernel, part_or,
+    perhaps_on_helper, repeat, until_ready, when_ready,
 };
 use crate::fd::{files, helped};
 use crate::frame::{Frame, Outcome};
@@ -79,6 +79,9 @@ fn bytes_of(buffer: usize, len: usize) -> Option<usize> {
 
 fn read_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     let (fd, buffer) = (frame.arg(0), frame.arg(1));
+    if is_read_by_kernel(entry, kind) {
+        return Outcome::PASS;
+    }
     let Some(len @ 1..) = bytes_of(buffer, frame.arg(2)) else {
         return Outcome::PASS;
     };
@@ -149,6 +152,9 @@ fn pieces_of(frame: &Frame) -> Option<usize> {
 
 fn readv_as(frame: &Frame, (entry, kind): Found) -> Outcome {
     let (fd, vector) = (frame.arg(0), frame.arg(1));
+    if is_read_by_kernel(entry, kind) {
+        return Outcome::PASS;
+    }
     let Some(count) = pieces_of(frame) else {
         return Outcome::PASS;
     };
@@ -440,6 +446,9 @@ fn recvfrom_as(frame: &Frame, (entry, kind): Found) -> Outcome {
             entry.set_drained(sequence);
         }
         return Outcome::of(got);
+    }
+    if is_read_by_kernel(entry, kind) {
+        return Outcome::PASS;
     }
     if kind == Kind::Device || kind == Kind::Stream && len == 0 {
         return perhaps_on_helper(fd, Way::In);

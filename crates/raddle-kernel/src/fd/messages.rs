@@ -7,8 +7,8 @@ use crate::fd::io::{
     silent_after,
 };
 use crate::fd::waiting::{
-    EAGAIN, Wait, Way, begin_read, count_call, count_write, part_or, perhaps_on_helper, repeat,
-    until_ready, when_ready,
+    EAGAIN, Wait, Way, begin_read, count_call, count_write, is_read_by_kernel, part_or,
+    perhaps_on_helper, repeat, until_ready, when_ready,
 };
 use crate::frame::{Frame, Outcome};
 use crate::user::vectors::{self, MOST_PIECES, Vector};
@@ -158,6 +158,9 @@ pub extern "C" fn recvmsg(frame: &Frame) -> Outcome {
     begin_read();
     if never_waits(kind, flags) {
         count_call();
+        return Outcome::PASS;
+    }
+    if is_read_by_kernel(entry, kind) {
         return Outcome::PASS;
     }
     if flags & WAITALL != 0 && kind == Kind::Stream {

@@ -113,6 +113,26 @@ pub(crate) fn begin_read() {
     }
 }
 
+/// Returns true if the kernel makes a call that reads as it is: the descriptor was in non-blocking
+/// mode some calls ago, so that the call most likely doesn't wait. In blocking mode it may hold the
+/// carrier, as any call does that the runtime doesn't know to wait.
+#[inline(always)]
+pub(crate) fn is_read_by_kernel(entry: &Entry, kind: Kind) -> bool {
+    let is_known = matches!(
+        kind,
+        Kind::Stream | Kind::Datagram | Kind::Pipe | Kind::Counter
+    );
+    if !is_known || !entry.was_nonblocking() {
+        return false;
+    }
+    if kind == Kind::Stream {
+        begin_read();
+    }
+    count_call();
+    entry.progress();
+    true
+}
+
 #[inline(never)]
 fn after_answer(carrier: &Carrier) {
     carrier.calls.set(carrier.calls.get() & !HAS_WRITTEN);
@@ -240,6 +260,7 @@ impl Wait {
         let way = self.way as usize;
         if self.deadline_ns == 0 {
             if is_nonblocking(fd) {
+                entry.set_nonblocking(true);
                 return Next::Done(EAGAIN);
             }
             self.deadline_ns = NEVER;

@@ -72,6 +72,8 @@ impl Looker {
 const LISTENS: u32 = 1;
 /// A mark: an event has told of an end, a hang-up or an error.
 const ENDED: u32 = 2;
+/// How many calls after an answer take the descriptor to be in non-blocking mode, too.
+const UNASKED: u32 = 64;
 
 impl Entry {
     /// The number to read before a try.
@@ -147,6 +149,24 @@ impl Entry {
         self.marks.fetch_or(LISTENS, Ordering::Relaxed);
     }
 
+    /// Notes that the descriptor is in non-blocking mode, or that it may be in the other one.
+    pub fn set_nonblocking(&self, is_nonblocking: bool) {
+        let calls = if is_nonblocking { UNASKED } else { 0 };
+        self.unasked.store(calls, Ordering::Relaxed);
+    }
+
+    /// Returns true if the descriptor was in non-blocking mode some calls ago. It may be in the
+    /// other mode since, by another process or another number of the file: only the kernel may
+    /// make the call.
+    #[inline(always)]
+    pub fn was_nonblocking(&self) -> bool {
+        let calls = self.unasked.load(Ordering::Relaxed);
+        if calls != 0 {
+            self.unasked.store(calls - 1, Ordering::Relaxed);
+        }
+        calls != 0
+    }
+
     /// A call succeeded, or its wait is over: the next wait is a new one.
     #[inline(always)]
     pub fn progress(&self) {
@@ -209,6 +229,7 @@ impl Entry {
             marks: _, // of the file
             told: _,  // read by waiters only
             told_to: _,
+            unasked: _, // of the file
         } = self;
         // SAFETY: the caller's promise.
         unsafe {
@@ -246,6 +267,7 @@ impl Entry {
         unlimited[0].store(0, Ordering::Relaxed);
         unlimited[1].store(0, Ordering::Relaxed);
         self.marks.store(0, Ordering::Relaxed);
+        self.unasked.store(0, Ordering::Relaxed);
     }
 }
 

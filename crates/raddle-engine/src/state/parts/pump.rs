@@ -92,6 +92,8 @@ pub struct Entry {
     /// the list's lock.
     pub(crate) told: AtomicU32,
     pub(crate) told_to: AtomicU32,
+    /// How many further calls take the descriptor to be in non-blocking mode without a question.
+    pub(crate) unasked: AtomicU32,
 }
 
 /// When the next sweep is due.

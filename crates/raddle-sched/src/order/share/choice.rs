@@ -47,6 +47,10 @@ pub struct Chooser {
     has_yielded: Cell<bool>,
     /// How many such turns there were in a row.
     yields: Cell<usize>,
+    /// True if the turn is one of a task that is ahead.
+    is_ahead_turn: Cell<bool>,
+    /// True if the last such turn was short.
+    was_ahead_turn_short: Cell<bool>,
 }
 
 impl Chooser {
@@ -58,6 +62,9 @@ impl Chooser {
     /// A turn of `turn_ns` has ended at `now_ns`; `ahead_waits` is true if tasks that are ahead
     /// wait. Returns true if no turn has been long for [`LINGER_NS`].
     pub fn turn_ended(&self, now_ns: u64, turn_ns: u64, ahead_waits: bool) -> bool {
+        if self.is_ahead_turn.replace(false) {
+            self.was_ahead_turn_short.set(turn_ns < LONG_TURN_NS);
+        }
         let is_first = self.long_ns.get() == u64::MAX;
         if turn_ns >= LONG_TURN_NS || ahead_waits || is_first {
             self.long_ns.set(now_ns);
@@ -113,9 +120,10 @@ impl Chooser {
         sources: &mut impl Sources,
     ) -> Option<TaskRef> {
         let all_yield = self.all_yield(sources);
-        let looks = !self.has_looked(now_ns);
-        if looks {
+        let mut has_looked = false;
+        if !self.has_looked(now_ns) {
             self.look_around(now_ns, sources);
+            has_looked = true;
         }
         if self.fifo_next.replace(false)
             && let Some(task) = self.take_fifo(now_ns, sources)
@@ -123,10 +131,12 @@ impl Chooser {
             return Some(task);
         }
         // A task that is ahead usually runs for long. Look for the tasks that it keeps waiting,
-        // because the fair clock counts them.
+        // because the fair clock counts them. Tasks that serve requests may be ahead, too: their
+        // turns are short.
+        has_looked |= self.was_ahead_turn_short.get();
         let fair_ns = if all_yield { u64::MAX } else { fair_ns };
         let is_due = ahead.is_due(fair_ns);
-        if is_due && !looks {
+        if is_due && !has_looked {
             self.look_around(now_ns, sources);
         }
         if is_due && let Some(task) = ahead.pop_due(fair_ns) {
@@ -138,7 +148,7 @@ impl Chooser {
         if ahead.is_empty() {
             return None;
         }
-        if !is_due && !looks {
+        if !is_due && !has_looked {
             self.look_around(now_ns, sources);
         }
         self.take_fifo(now_ns, sources)
@@ -154,6 +164,7 @@ impl Chooser {
     fn took_ahead(&self, task: TaskRef) -> TaskRef {
         self.fifo_next.set(true);
         self.yields.set(0);
+        self.is_ahead_turn.set(true);
         task
     }
 
@@ -198,14 +209,18 @@ mod tests {
     use std::collections::VecDeque;
     use std::ptr::NonNull;
 
-    /// A carrier with a ring that is never empty.
-    struct Busy {
+    /// A carrier's slot and ring.
+    #[derive(Default)]
+    struct Queues {
         slot: Option<TaskRef>,
         ring: VecDeque<TaskRef>,
+        looks: u32,
     }
 
-    impl Sources for Busy {
-        fn look_around(&mut self) {}
+    impl Sources for Queues {
+        fn look_around(&mut self) {
+            self.looks += 1;
+        }
 
         fn take_slot(&mut self) -> Option<TaskRef> {
             self.slot.take()
@@ -235,9 +250,10 @@ mod tests {
         let [woken, first, second] =
             [0, 1, 2].map(|at| unsafe { TaskRef::new(NonNull::from(&tasks[at])) });
         let (chooser, ahead) = (Chooser::default(), AheadQueue::new());
-        let mut sources = Busy {
+        let mut sources = Queues {
             slot: Some(woken),
             ring: VecDeque::from([first, second]),
+            looks: 0,
         };
         for turn in 1..=3 {
             let now_ns = turn * 100 * LONG_TURN_NS;
@@ -249,5 +265,30 @@ mod tests {
             sources.ring.push_back(task);
         }
         panic!("the woken task waits for more than two turns");
+    }
+
+    /// Returns how many looks precede the choices, of a task that is ahead, in turns of `turn_ns`
+    /// of which the first look at the time finds descriptors looked at a moment ago.
+    fn looks_before_ahead(turn_ns: u64) -> u32 {
+        let task = Task::new();
+        // SAFETY: the task outlives the queue.
+        let task = unsafe { TaskRef::new(NonNull::from(&task)) };
+        let (chooser, ahead) = (Chooser::default(), AheadQueue::new());
+        let mut sources = Queues::default();
+        let mut now_ns = LOOK_NS;
+        for _ in 0..10 {
+            chooser.turn_ended(now_ns, turn_ns, true);
+            chooser.looked_ns.set(now_ns);
+            ahead.push(task, u64::MAX - 1);
+            assert_eq!(chooser.choose(now_ns, 0, &ahead, &mut sources), Some(task));
+            now_ns += turn_ns;
+        }
+        sources.looks
+    }
+
+    #[test]
+    fn looks_precede_long_turns_of_tasks_that_are_ahead() {
+        assert_eq!(looks_before_ahead(LONG_TURN_NS), 10);
+        assert_eq!(looks_before_ahead(LONG_TURN_NS / 5), 1);
     }
 }
