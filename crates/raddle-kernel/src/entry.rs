@@ -1,15 +1,16 @@
 //! Where a system call enters the runtime: the entries that stubs call.
 //!
 //! A stub has skipped the red zone, pushed the address that follows the system call (so that
-//! unwinders see an ordinary frame), and called one of six entries:
+//! unwinders see an ordinary frame), and called one of seven entries:
 //!
 //! | entry | for | saves |
 //! |---|---|---|
-//! | `raddle_entry_plain` | sites in functions that touch no vector register | general registers |
-//! | `raddle_entry_narrow` | sites in functions that touch xmm0 to xmm15 at most | and those |
+//! | `raddle_entry_plain` | sites where no vector register holds anything | general registers |
+//! | `raddle_entry_narrow` | sites where xmm0 to xmm15 may | and those |
 //! | `raddle_entry_vector` | all other sites | and xmm0 to xmm15, wide ones in use |
 //! | `raddle_entry_clone_before` | clone, clone3, vfork, run-time numbers | all but wide vectors |
-//! | `raddle_entry_plain_clone_before` | run-time numbers, no vectors | as plain; clones as that |
+//! | `raddle_entry_narrow_clone_before` | run-time numbers | as narrow; clones as that |
+//! | `raddle_entry_plain_clone_before` | run-time numbers | as plain; clones as that |
 //! | `raddle_entry_clone_after` | behind the raw instruction of those | all but wide vectors |
 //!
 //! All preserve the registers that the kernel preserves. Handlers get a

@@ -130,15 +130,16 @@ impl Outcome {
 pub type Handler = extern "C" fn(&Frame) -> Outcome;
 
 unsafe extern "C" {
-    /// For sites in vector-free functions.
+    /// For sites where no vector register holds anything.
     pub fn raddle_entry_plain();
-    /// For sites in functions that touch xmm0 to xmm15 at most.
+    /// For sites where xmm0 to xmm15 may hold something.
     pub fn raddle_entry_narrow();
     /// For other sites.
     pub fn raddle_entry_vector();
     /// Before a clone-like call.
     pub fn raddle_entry_clone_before();
-    /// The same, in vector-free functions.
+    /// The same, where xmm0 to xmm15 may hold something, and where no vector register does.
+    pub fn raddle_entry_narrow_clone_before();
     pub fn raddle_entry_plain_clone_before();
     /// After a raw clone-like call, in parent and child.
     pub fn raddle_entry_clone_after();
@@ -152,6 +153,7 @@ unsafe extern "C" {
     static raddle_after_return: u8;
     static raddle_wide_return: u8;
     static raddle_clone_return: u8;
+    static raddle_narrow_clone_return: u8;
     static raddle_plain_clone_return: u8;
 }
 
@@ -162,6 +164,7 @@ pub static WIDE: WideState = WideState::new();
 /// Returns where entries that call another one go on.
 pub fn entry_returns() -> EntryReturns {
     let clone = (&raw const raddle_clone_return).addr();
+    let narrow_clone = (&raw const raddle_narrow_clone_return).addr();
     let plain_clone = (&raw const raddle_plain_clone_return).addr();
     let vector = (&raw const raddle_vector_return).addr();
     let narrow = (&raw const raddle_narrow_return).addr();
@@ -169,7 +172,7 @@ pub fn entry_returns() -> EntryReturns {
     let wide = (&raw const raddle_wide_return).addr();
     EntryReturns {
         vector: [narrow, vector, wide, after],
-        direct: [clone, plain_clone],
+        direct: [clone, narrow_clone, plain_clone],
     }
 }
 

@@ -40,6 +40,8 @@ pub struct Targets {
     /// Decides about a clone-like call or any number. r11 = 1: rax is the result. r11 = 0: the stub
     /// must execute the system call, and rax is unchanged. Keeps vector registers.
     pub clone_before: usize,
+    /// The same, but keeps only xmm0 to xmm15 if it handles any number but a clone's.
+    pub narrow_clone_before: usize,
     /// The same, but may destroy vector registers if it handles any number but a clone's.
     pub plain_clone_before: usize,
     /// Runs after a system call that the stub executed, in the child too. Keeps rax, the result,
@@ -290,6 +292,10 @@ impl<M: Memory> Job<'_, M> {
                 EntryKind::Vector => Entry::One(self.targets.vector),
                 EntryKind::Clone => Entry::Clone {
                     before: self.targets.clone_before,
+                    after: self.targets.clone_after,
+                },
+                EntryKind::NarrowClone => Entry::Clone {
+                    before: self.targets.narrow_clone_before,
                     after: self.targets.clone_after,
                 },
                 EntryKind::PlainClone => Entry::Clone {

@@ -136,9 +136,9 @@ pub fn decode(bytes: &[u8]) -> Option<Instruction> {
 pub enum Vectors {
     /// None.
     None,
-    /// xmm0 to xmm15, and perhaps MMX registers, which no code of glibc's uses.
+    /// xmm0 to xmm15 at most.
     Narrow,
-    /// Perhaps upper halves, zmm16 to zmm31, masks, tiles or x87 registers.
+    /// Perhaps upper halves, zmm16 to zmm31, masks, tiles, MMX or x87 registers.
     Wide,
 }
 
@@ -308,9 +308,8 @@ impl Instruction {
 
     /// Returns which vector and x87 registers the instruction may touch.
     ///
-    /// Without a VEX, XOP or EVEX prefix an instruction has xmm0 to xmm15 or MMX registers for
-    /// operands at most, and leaves upper halves alone. The two groups that load state are called
-    /// wide.
+    /// Without a VEX, XOP or EVEX prefix an instruction has xmm0 to xmm15, MMX or x87 registers for
+    /// operands, and leaves upper halves alone. The two groups that load state are called wide.
     #[inline]
     pub fn vectors(&self) -> Vectors {
         if !self.is_vector() {
@@ -318,7 +317,25 @@ impl Instruction {
         }
         match (self.fields.map, self.fields.opcode) {
             (Map::Vex, _) | (Map::Two, 0xae | 0xc7) | (Map::One, 0xd8..=0xdf) => Vectors::Wide,
+            _ if self.may_be_mmx() => Vectors::Wide,
             _ => Vectors::Narrow,
+        }
+    }
+
+    /// Returns whether a vector instruction may touch MMX registers: those of xmm registers have a
+    /// prefix, where both exist.
+    fn may_be_mmx(&self) -> bool {
+        let fields = &self.fields;
+        let has_prefix = fields.operand_size || fields.repeats;
+        match (fields.map, fields.opcode) {
+            // Conversions from and to MMX registers; those of general registers repeat.
+            (Map::Two, 0x2a | 0x2c | 0x2d) => !fields.repeats,
+            // `movq2dq` and `movdq2q`, which repeat.
+            (Map::Two, 0xd6) => !fields.operand_size,
+            (Map::Two, 0x0f | 0x60..=0x7f | 0xc4 | 0xc5 | 0xd1..=0xff) | (Map::Three, _) => {
+                !has_prefix
+            }
+            _ => false,
         }
     }
 

@@ -45,6 +45,7 @@ extern crate std;
 mod apply;
 pub mod decode;
 mod flow;
+mod holders;
 mod image;
 mod memory;
 pub mod modules;

@@ -2,6 +2,7 @@
 
 use crate::decode::Vectors;
 use crate::flow::{self, Listing};
+use crate::holders;
 use crate::image::{Image, Span};
 use crate::refusal::Refusal;
 use crate::scan::{self, Neighbourhoods};
@@ -36,9 +37,10 @@ impl Plan<'_> {
 ///
 /// `wanted` is a set of system call numbers, one bit each. A site with a constant number outside
 /// the set is left untouched, and so is `rt_sigreturn`; a site with a number that is only known at
-/// run time is always planned. Entries that save few or no vector registers are for images that
-/// [keep the ABI](Image::that_keeps_the_abi). `scratch` receives the sites, and must have room for
-/// all of them: glibc has about 600.
+/// run time is always planned. The entry of a site saves the vector registers that its function may
+/// hold if the image [keeps the ABI](Image::that_keeps_the_abi), else those that any function of
+/// the image may hold. `scratch` receives the sites, and must have room for all of them: glibc has
+/// about 600.
 ///
 /// # Errors
 /// A [`Refusal`] if the image has no text, no unwind table or too many sites. A single site that
@@ -76,6 +78,7 @@ pub fn plan<'s>(
         wanted,
         listing: Listing::new(),
         vectors: None,
+        held: None,
     };
     // Large libraries may hold the bytes of the instruction only by chance, never as an
     // instruction. Then no jump matters, and the pass over all text that looks for jumps would take
@@ -145,6 +148,8 @@ struct Judge<'a> {
     listing: Listing,
     /// Which vector registers that function touches, if computed.
     vectors: Option<Vectors>,
+    /// Which vector registers the image's functions may hold over calls, if computed.
+    held: Option<Vectors>,
 }
 
 impl Judge<'_> {
@@ -200,7 +205,6 @@ impl Judge<'_> {
             self.decide_within_function(site, floor);
         }
         if let State::Planned(kind) = site.state
-            && self.image.keeps_abi()
             && kind.with_vectors(Vectors::None, site.number) != kind
             && function.covered.contains(site.address)
         {
@@ -241,9 +245,15 @@ impl Judge<'_> {
         loaded_at.min(site.window_start())
     }
 
+    /// Returns which vector registers may hold values at the function's calls.
     fn vectors(&mut self) -> Vectors {
-        let compute = || self.listing.vectors(self.image, self.functions);
-        *self.vectors.get_or_insert_with(compute)
+        if self.image.keeps_abi() {
+            let compute = || self.listing.vectors(self.image, self.functions);
+            *self.vectors.get_or_insert_with(compute)
+        } else {
+            let compute = || holders::vectors(self.image, self.functions);
+            *self.held.get_or_insert_with(compute)
+        }
     }
 }
 

@@ -52,32 +52,34 @@ pub enum State {
 /// The entry that a site's stub calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EntryKind {
-    /// The entry that saves no vector registers: the site's function touches none.
+    /// The entry that saves no vector registers: none holds anything.
     Plain,
-    /// The entry that saves xmm0 to xmm15: the site's function touches no others.
+    /// The entry that saves xmm0 to xmm15: no others hold anything.
     Narrow,
     /// The entry that saves all vector registers.
     Vector,
     /// The pair around a real system call: clone, clone3, vfork and numbers known at run time.
     Clone,
-    /// The same for a number known at run time, where the site's function touches no vector
-    /// registers: the entry saves them for clones only.
+    /// The same for a number known at run time, where xmm0 to xmm15 at most hold something: the
+    /// entry saves others for clones only.
+    NarrowClone,
+    /// The same where no vector register holds anything.
     PlainClone,
 }
 
 impl EntryKind {
     /// Returns true for the pairs.
     pub fn is_pair(self) -> bool {
-        matches!(self, Self::Clone | Self::PlainClone)
+        matches!(self, Self::Clone | Self::NarrowClone | Self::PlainClone)
     }
 
-    /// Returns the kind that replaces this one in a function that touches these vector registers
-    /// at most.
+    /// Returns the kind that replaces this one where these vector registers at most hold something.
     pub(crate) fn with_vectors(self, vectors: Vectors, number: Number) -> Self {
         match (self, vectors) {
             (Self::Vector, Vectors::None) => Self::Plain,
             (Self::Vector, Vectors::Narrow) => Self::Narrow,
             (Self::Clone, Vectors::None) if number == Number::AtRunTime => Self::PlainClone,
+            (Self::Clone, Vectors::Narrow) if number == Number::AtRunTime => Self::NarrowClone,
             (other, _) => other,
         }
     }

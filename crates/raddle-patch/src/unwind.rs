@@ -66,6 +66,11 @@ impl<'a> Functions<'a> {
         Some(self.origin.wrapping_add_signed(offset as isize))
     }
 
+    /// Returns where the first function starts.
+    pub(crate) fn first(&self) -> Option<usize> {
+        self.address(0, 0)
+    }
+
     /// Returns the last function that starts at or before `address`.
     pub(crate) fn at(&self, address: usize) -> Option<Function> {
         let (mut low, mut high) = (0, self.count());

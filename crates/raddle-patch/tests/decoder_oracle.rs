@@ -11,7 +11,7 @@ use iced_x86::{
     OpAccess, OpKind, Register,
 };
 use object::{Object, ObjectSection, SectionKind};
-use raddle_patch::decode::{Eax, Flow, Instruction, RipOperand, RspUse, decode};
+use raddle_patch::decode::{Eax, Flow, Instruction, RipOperand, RspUse, Vectors, decode};
 
 const LIBRARIES: [&str; 9] = [
     "libc.so.6",
@@ -102,6 +102,9 @@ fn compare(name: &str, text: &[u8]) -> usize {
             }
             if is_vector(used.register()) {
                 assert!(ours.is_vector(), "vector: {}", context());
+                let is_narrow = used.register().is_xmm() && used.register().number() < 16;
+                let is_told = is_narrow || ours.vectors() == Vectors::Wide;
+                assert!(is_told, "wide: {}", context());
             }
         }
         if let Eax::Set(constant) = ours.eax() {

@@ -311,17 +311,31 @@ fn x87_registers_anywhere_in_the_function_are_saved() {
 }
 
 #[test]
-fn callers_may_keep_registers_over_functions_that_no_abi_binds() {
-    for (code, kind) in [
-        ([&GETPID[..], &SYSCALL, &RET], EntryKind::Vector),
-        ([&MOV_ESI, &SYSCALL, &RET], EntryKind::Clone),
+fn any_function_of_the_image_may_hold_registers_where_no_abi_binds() {
+    const EMMS: [u8; 2] = [0x0f, 0x77];
+    const FLD1: [u8; 2] = [0xd9, 0xe8];
+    const VZEROUPPER: [u8; 3] = [0xc5, 0xf8, 0x77];
+    const UNKNOWN: [u8; 1] = [0x06];
+    const MOVDQU: [u8; 4] = [0xf3, 0x0f, 0x6f, 0xc1];
+    for (other, [constant, at_run_time]) in [
+        (&RET[..], [EntryKind::Plain, EntryKind::PlainClone]),
+        (&PXOR, [EntryKind::Narrow, EntryKind::NarrowClone]),
+        (&MOVDQU, [EntryKind::Narrow, EntryKind::NarrowClone]),
+        (&EMMS, [EntryKind::Vector, EntryKind::Clone]),
+        (&FLD1, [EntryKind::Vector, EntryKind::Clone]),
+        (&VZEROUPPER, [EntryKind::Vector, EntryKind::Clone]),
+        (&UNKNOWN, [EntryKind::Vector, EntryKind::Clone]),
     ] {
         let mut builder = Builder::default();
-        builder.function(&code.concat());
+        builder.function(&[&GETPID[..], &SYSCALL, &RET].concat());
+        builder.function(&[&MOV_ESI[..], &SYSCALL, &RET].concat());
+        builder.function(other);
         let loaded = synthetic::Loaded::new(&builder.bytes());
         let mut scratch = [Site::EMPTY; 4];
         let plan = plan(&loaded.any_image().unwrap(), &ALL, &mut scratch).unwrap();
-        assert_eq!(plan.sites()[0].state, State::Planned(kind));
+        let states: Vec<_> = plan.sites().iter().map(|site| site.state).collect();
+        let expected = [constant, at_run_time].map(State::Planned);
+        assert_eq!(states, expected, "{other:x?}");
     }
 }
 
@@ -365,7 +379,7 @@ fn a_number_known_at_run_time_saves_vectors_where_there_are_some() {
     let plain = site_of(&[mov_edi_eax, &MOV_ESI, &SYSCALL, &RET]);
     assert_eq!(plain.state, State::Planned(EntryKind::PlainClone));
     let vector = site_of(&[xorps, mov_edi_eax, &MOV_ESI, &SYSCALL, &RET]);
-    assert_eq!(vector.state, State::Planned(EntryKind::Clone));
+    assert_eq!(vector.state, State::Planned(EntryKind::NarrowClone));
 }
 
 #[test]

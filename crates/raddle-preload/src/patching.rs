@@ -127,6 +127,7 @@ unsafe fn patch_image(image: &Image, path: Option<&CStr>) -> Result<Report, Refu
         narrow: frame::raddle_entry_narrow as *const () as usize,
         vector: frame::raddle_entry_vector as *const () as usize,
         clone_before: frame::raddle_entry_clone_before as *const () as usize,
+        narrow_clone_before: frame::raddle_entry_narrow_clone_before as *const () as usize,
         plain_clone_before: frame::raddle_entry_plain_clone_before as *const () as usize,
         clone_after: frame::raddle_entry_clone_after as *const () as usize,
     };

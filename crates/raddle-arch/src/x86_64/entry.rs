@@ -82,6 +82,8 @@ macro_rules! system_call_entries {
             ".hidden raddle_entry_clone_before, raddle_entry_clone_after, raddle_child_start",
             ".hidden raddle_entry_plain_clone_before, raddle_plain_clone_return",
             ".globl raddle_entry_plain_clone_before, raddle_plain_clone_return",
+            ".hidden raddle_entry_narrow_clone_before, raddle_narrow_clone_return",
+            ".globl raddle_entry_narrow_clone_before, raddle_narrow_clone_return",
             ".hidden raddle_vector_return, raddle_clone_return, raddle_after_return",
             ".globl raddle_vector_return, raddle_clone_return, raddle_after_return",
             ".hidden raddle_narrow_return, raddle_wide_return",
@@ -257,21 +259,24 @@ macro_rules! system_call_entries {
             "fxrstor64 [rsp]",
             "jmp 25b",
             ".cfi_endproc",
-            // ---- clone, before, in a function without vectors
+            // ---- clone, before, for code that holds nothing in wide registers, or in none
+            ".p2align 6",
+            "raddle_entry_narrow_clone_before:",
+            ".cfi_startproc",
+            "cmp dword ptr gs:[{raw}], 0",
+            "jne raddle_entry_clone_before",
+            $crate::jump_if_clone!("8"),
+            $crate::handle_any_number!("raddle_entry_narrow", "raddle_narrow_clone_return"),
+            "8:",
+            "jmp raddle_entry_clone_before",
+            ".cfi_endproc",
             ".p2align 6",
             "raddle_entry_plain_clone_before:",
             ".cfi_startproc",
             "cmp dword ptr gs:[{raw}], 0",
-            "jne 8f",
+            "jne raddle_entry_clone_before",
             $crate::jump_if_clone!("8"),
-            "mov r11, gs:[{thread}]", // any other number
-            "mov [r11 + {call_site}], rcx", // the site, which the stub pushed
-            "call raddle_entry_plain",
-            "raddle_plain_clone_return:",
-            "mov r11, gs:[{thread}]",
-            "mov qword ptr [r11 + {call_site}], 0",
-            "mov r11d, 1",
-            "ret",
+            $crate::handle_any_number!("raddle_entry_plain", "raddle_plain_clone_return"),
             "8:",
             "jmp raddle_entry_clone_before",
             ".cfi_endproc",
@@ -282,14 +287,7 @@ macro_rules! system_call_entries {
             "cmp dword ptr gs:[{raw}], 0",
             "jne 6f",
             $crate::jump_if_clone!("5"),
-            "mov r11, gs:[{thread}]", // any other number
-            "mov [r11 + {call_site}], rcx", // the site, which the stub pushed
-            "call raddle_entry_vector",
-            "raddle_clone_return:",
-            "mov r11, gs:[{thread}]",
-            "mov qword ptr [r11 + {call_site}], 0",
-            "mov r11d, 1",
-            "ret",
+            $crate::handle_any_number!("raddle_entry_vector", "raddle_clone_return"),
             "6:",
             "xor r11d, r11d",
             "ret",
@@ -480,7 +478,7 @@ pub struct EntryReturns {
     /// Of those that have a frame with the vector registers.
     pub vector: [usize; 4],
     /// Of those without a frame.
-    pub direct: [usize; 2],
+    pub direct: [usize; 3],
 }
 
 /// What lies above a [`CallFrame`].

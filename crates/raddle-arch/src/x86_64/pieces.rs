@@ -266,3 +266,22 @@ macro_rules! pop_preserved {
         "pop r15\npop r14\npop r13\npop r12\npop rbx"
     };
 }
+
+/// Calls `$entry` for a call by a run-time number that is no clone, then returns with 1 in r11. rcx
+/// is the site, which the stub pushed.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! handle_any_number {
+    ($entry:literal, $return:literal) => {
+        concat!(
+            "mov r11, gs:[{thread}]\n",
+            "mov [r11 + {call_site}], rcx\n",
+            concat!("call ", $entry, "\n"),
+            concat!($return, ":\n"),
+            "mov r11, gs:[{thread}]\n",
+            "mov qword ptr [r11 + {call_site}], 0\n",
+            "mov r11d, 1\n",
+            "ret",
+        )
+    };
+}

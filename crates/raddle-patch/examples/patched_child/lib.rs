@@ -57,6 +57,7 @@ pub fn targets() -> Targets {
         narrow: address(entries::test_entry_vector),
         vector: address(entries::test_entry_vector),
         clone_before: address(entries::test_entry_before),
+        narrow_clone_before: address(entries::test_entry_before),
         plain_clone_before: address(entries::test_entry_before),
         clone_after: address(entries::test_entry_after),
     }

@@ -32,6 +32,8 @@ pub(super) struct Fields {
     pub rex: u8,
     /// True if there is a prefix for another operand size.
     pub operand_size: bool,
+    /// True if there is a prefix for repetition, which chooses among vector instructions, too.
+    pub repeats: bool,
     pub len: u8,
     /// The operand byte; zero if there is none.
     modrm: u8,
@@ -61,6 +63,7 @@ impl Fields {
             opcode,
             rex,
             operand_size: false,
+            repeats: false,
             address_size: false,
             at: 1 + usize::from(is_rex),
         };
@@ -130,6 +133,7 @@ struct Head {
     opcode: u8,
     rex: u8,
     operand_size: bool,
+    repeats: bool,
     address_size: bool,
     /// Bytes so far.
     at: usize,
@@ -145,6 +149,7 @@ impl Head {
             opcode: 0,
             rex: 0,
             operand_size: false,
+            repeats: false,
             address_size: false,
             at: 0,
         };
@@ -188,7 +193,8 @@ impl Head {
             match window[self.at] {
                 0x66 => self.operand_size = true,
                 0x67 => self.address_size = true,
-                0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0xf0 | 0xf2 | 0xf3 => {}
+                0xf2 | 0xf3 => self.repeats = true,
+                0x26 | 0x2e | 0x36 | 0x3e | 0x64 | 0x65 | 0xf0 => {}
                 rex @ 0x40..=0x4f => {
                     self.rex = rex & 15;
                     self.at += 1;
@@ -248,6 +254,7 @@ impl Head {
             opcode: self.opcode,
             rex: self.rex,
             operand_size: self.operand_size,
+            repeats: self.repeats,
             len: (at + immediate_len) as u8,
             modrm,
             sib,

@@ -91,7 +91,7 @@ impl Slots {
         match kind {
             _ if self.reach.is_far() => self.far.take(),
             EntryKind::Plain | EntryKind::Narrow | EntryKind::Vector => self.plain.take(),
-            EntryKind::Clone | EntryKind::PlainClone => self.clone_like.take(),
+            _ => self.clone_like.take(),
         }
     }
 
