@@ -337,3 +337,54 @@ CASE(no_question_is_interrupted_without_a_signal)
     }
     join_all(threads, 6);
 }
+
+static void *write_often(void *unused)
+{
+    char byte = 1;
+    for (int i = 0; i < 20; i++) {
+        usleep(2000);
+        IS(write(ends[0][1], &byte, 1), 1);
+    }
+    return unused;
+}
+
+CASE(poll_for_a_class_of_data_is_woken)
+{
+    static const short reads[] = {POLLRDNORM, POLLRDNORM | POLLRDBAND, POLLRDBAND | POLLIN};
+    pthread_t writer;
+    make_pipes(2);
+    OK(pthread_create(&writer, NULL, write_often, NULL));
+    for (int i = 0; i < 20; i++) {
+        struct pollfd polls[] = {{ends[0][0], reads[i % 3], 0}, {ends[1][0], POLLRDNORM, 0}};
+        char byte;
+        IS(poll(polls, 1 + i % 2, -1), 1);
+        IS(polls[0].revents, reads[i % 3] & (POLLIN | POLLRDNORM));
+        IS(read(ends[0][0], &byte, 1), 1);
+    }
+    OK(pthread_join(writer, NULL));
+}
+
+static void *drain_later(void *which)
+{
+    static char bytes[1 << 16];
+    usleep(2000);
+    CHECK(read(ends[(long)which][0], bytes, sizeof bytes) > 0);
+    return NULL;
+}
+
+CASE(poll_for_room_for_a_class_of_data_is_woken)
+{
+    static char bytes[1 << 16];
+    make_pipes(1);
+    OK(fcntl(ends[0][1], F_SETFL, O_WRONLY | O_NONBLOCK));
+    for (int i = 0; i < 5; i++) {
+        struct pollfd poll_write = {ends[0][1], POLLWRNORM, 0};
+        pthread_t drains;
+        while (write(ends[0][1], bytes, sizeof bytes) > 0) {
+        }
+        OK(pthread_create(&drains, NULL, drain_later, (void *)0L));
+        IS(poll(&poll_write, 1, -1), 1);
+        IS(poll_write.revents, POLLWRNORM);
+        OK(pthread_join(drains, NULL));
+    }
+}

@@ -162,6 +162,8 @@ mod readiness {
         a_signal_interrupts_poll_even_with_sa_restart,
         poll_serves_a_server_of_one_thread,
         no_question_is_interrupted_without_a_signal,
+        poll_for_a_class_of_data_is_woken,
+        poll_for_room_for_a_class_of_data_is_woken,
     }
 }
 

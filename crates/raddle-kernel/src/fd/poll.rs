@@ -413,7 +413,7 @@ fn poll_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<O
     };
     at.read_all(entries)?;
     for poll in entries.iter().filter(|poll| poll.fd >= 0) {
-        waits.push(poll.fd as u32, poll.events as u16 as u32);
+        waits.push(poll.fd as u32, announced_by(poll.events as u16 as u32));
     }
     let asked = entries.as_mut_ptr();
     // SAFETY: live entries.
@@ -433,6 +433,26 @@ fn poll_until(frame: &Frame, deadline_ns: u64, mask: &TemporaryMask) -> Result<O
         to.write(&(poll.revents as u16))?;
     }
     Ok(outcome)
+}
+
+/// Returns the events of epoll's that announce those that `poll` is asked for. The pump's epoll
+/// doesn't ask for the classes of data (POLLRDNORM and others), which come with the plain events.
+const fn announced_by(events: u32) -> u32 {
+    const NORMAL_READ: u32 = 0x40;
+    const BAND_READ: u32 = 0x80;
+    const WRITE: u32 = 0x100 | 0x200; // normal and band
+    const MESSAGE: u32 = 0x400;
+    let mut announced = events & (IN | PRI | OUT | RDHUP);
+    if events & (NORMAL_READ | BAND_READ | MESSAGE) != 0 {
+        announced |= IN;
+    }
+    if events & BAND_READ != 0 {
+        announced |= PRI;
+    }
+    if events & WRITE != 0 {
+        announced |= OUT;
+    }
+    announced
 }
 
 /// Answers a question about one descriptor from the events that epoll has reported; `None` if epoll
