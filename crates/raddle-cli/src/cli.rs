@@ -161,8 +161,8 @@ pub(crate) struct RunArguments {
     ///
     /// Another process looks from outside, every so many milliseconds, 10 to 60000, or 400 without
     /// a number; the program does nothing for it. What is reported is as by `raddle dump
-    /// --deadlocks`, also of child processes. A deadlock is found at the second or third look. 0 is
-    /// off.
+    /// --deadlocks`, also of child processes and with Java's locks. A deadlock is found at the
+    /// second or third look. 0 is off.
     #[arg(
         long,
         env = WATCH_DEADLOCKS_VARIABLE,

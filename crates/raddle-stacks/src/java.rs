@@ -20,7 +20,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use attach::Service;
-pub(crate) use hotspot::{HotSpot, WantedMonitor};
+pub(crate) use hotspot::{HotSpot, WantedMonitor, WatchedLock, WatchedMachine};
 pub use hotspot::{Monitor, MonitorObjects};
 
 use crate::capture::Target;

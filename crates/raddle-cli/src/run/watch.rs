@@ -28,7 +28,7 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use raddle_stacks::locks::{Deadlock, Watch};
+use raddle_stacks::locks::{Deadlock, Edge, ObjectKind, Watch};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
 
@@ -247,12 +247,7 @@ impl Watched {
         let Some(mut findings) = find(&subject, true)? else {
             return Ok(None);
         };
-        let key = |deadlock: &Deadlock| {
-            let edges = deadlock.edges.iter();
-            let mut key: Vec<_> = edges.map(|edge| (edge.waiter, edge.switches)).collect();
-            key.sort_unstable();
-            key
-        };
+        self.watch.settle(&findings.deadlocks);
         let reported = &mut self.reported;
         findings
             .deadlocks
@@ -264,6 +259,19 @@ impl Watched {
         findings.write(pid, &crate::dump::Shown::PLAIN, &mut text)?;
         Ok(Some(String::from_utf8_lossy(&text).into_owned()))
     }
+}
+
+/// Returns what tells a deadlock from others: its threads, and how often each has run. Of a thread
+/// that waits for a lock of Java, the thread alone: it may run, and look at the lock again.
+fn key(deadlock: &Deadlock) -> Vec<(u32, u64)> {
+    let switches = |edge: &Edge| match &edge.object.kind {
+        ObjectKind::Other(_) => 0,
+        _ => edge.switches,
+    };
+    let edges = deadlock.edges.iter();
+    let mut key: Vec<_> = edges.map(|edge| (edge.waiter, switches(edge))).collect();
+    key.sort_unstable();
+    key
 }
 
 /// Returns where the program's code and stack begin, which another program has elsewhere.

@@ -28,8 +28,10 @@ mod monitors;
 mod objects;
 mod offsets;
 mod structs;
+mod synchronizers;
 #[cfg(test)]
 mod tests;
+mod watched;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -39,12 +41,14 @@ pub(crate) use flags::flag;
 pub use monitors::Monitor;
 pub(crate) use monitors::WantedMonitor;
 pub use objects::MonitorObjects;
+pub(crate) use watched::{WatchedLock, WatchedMachine};
 
 use code::{Blob, CodeHeaps, Position, Scopes};
 use methods::Methods;
 use monitors::{Fields, Monitors, Reader};
 use offsets::Offsets;
 use structs::Structs;
+use synchronizers::Synchronizers;
 
 use crate::exports::Exports;
 use crate::managed::ManagedFrame;
@@ -87,6 +91,8 @@ pub(crate) struct HotSpot<'a> {
     /// Where monitors are noted; `None` if that is not understood.
     fields: Option<Fields>,
     monitors: Monitors,
+    /// Where locks of `java.util.concurrent` are noted; `None` if that is not understood.
+    synchronizers: Option<Synchronizers>,
 }
 
 /// A frame in code that HotSpot has made.
@@ -126,7 +132,10 @@ impl<'a> HotSpot<'a> {
         // Other collectors move objects while threads execute.
         let collectors = ["UseSerialGC", "UseParallelGC", "UseG1GC"];
         let is_moved_at_stops = flags::is_one_on(memory, &structs, &collectors) == Some(true);
+        let has_numbers = flags::is_one_on(memory, &structs, &["UseCompressedOops"]);
+        let of = |has_numbers: bool| Synchronizers::of(&structs, has_numbers);
         Some(HotSpot {
+            synchronizers: has_numbers.and_then(of),
             fields: Fields::of(&structs, major, is_moved_at_stops),
             ..HotSpot::with(memory, Offsets::of(&structs, major)?)?
         })
@@ -204,6 +213,7 @@ impl<'a> HotSpot<'a> {
             entry: None,
             fields: None,
             monitors: Monitors::default(),
+            synchronizers: None,
             offsets,
         })
     }

@@ -20,6 +20,7 @@ use super::methods::{external, symbol};
 use super::objects::Observed;
 use super::offsets::Offsets;
 use super::structs::Structs;
+use crate::elf::u64_at;
 use crate::memory::Memory;
 
 /// The most threads that are looked at.
@@ -250,13 +251,14 @@ impl Monitors {
         self.threads.get(&tid).copied()
     }
 
-    fn list(&mut self, reader: &Reader<'_>) {
+    pub(super) fn list(&mut self, reader: &Reader<'_>) {
         self.listings += 1;
-        self.threads.clear();
-        reader.each_thread(|thread| {
-            self.threads
-                .extend(reader.id(thread).map(|tid| (tid, thread)));
-        });
+        self.threads = reader.threads().into_iter().collect();
+    }
+
+    /// Returns the record of a thread that is in the list which was read last.
+    pub(super) fn record(&self, tid: u32) -> Option<u64> {
+        self.threads.get(&tid).copied()
     }
 
     fn listed(&mut self, reader: &Reader<'_>) -> &HashMap<u32, u64> {
@@ -268,44 +270,63 @@ impl Monitors {
 }
 
 impl Reader<'_> {
-    fn field(&self, of: u64, field: u64) -> Option<u64> {
+    pub(super) fn field(&self, of: u64, field: u64) -> Option<u64> {
         self.memory.word(of.checked_add(field)?)
     }
 
     /// Returns the id of a thread.
-    fn id(&self, thread: u64) -> Option<u32> {
+    pub(super) fn id(&self, thread: u64) -> Option<u32> {
         let os_thread = self.field(thread, self.fields.os_thread)?;
         let id = self.memory.half(os_thread.checked_add(self.fields.id)?)?;
         (id != 0).then_some(id)
     }
 
-    /// Calls `each` with the record of each thread.
-    fn each_thread(&self, mut each: impl FnMut(u64)) -> Option<()> {
+    /// Returns the ids and the records of all threads.
+    fn threads(&self) -> Vec<(u32, u64)> {
+        const ID_BYTES: usize = 4;
+        let records = self.records().unwrap_or_default();
+        let places = records.iter();
+        let places: Vec<u64> = places
+            .map(|it| it.wrapping_add(self.fields.os_thread))
+            .collect();
+        let mut bytes = vec![0; places.len() * 8];
+        self.memory.read_pieces(&places, 8, &mut bytes);
+        // What can't be read stays 0, and nothing is there.
+        let at = |bytes: &[u8]| u64_at(bytes, 0).unwrap_or(0);
+        let places = bytes.chunks_exact(8).map(at);
+        let places: Vec<u64> = places.map(|it| it.wrapping_add(self.fields.id)).collect();
+        let mut bytes = vec![0; places.len() * ID_BYTES];
+        self.memory.read_pieces(&places, ID_BYTES, &mut bytes);
+        let ids = bytes.chunks_exact(ID_BYTES);
+        let ids = ids.map(|it| it.first_chunk().map_or(0, |id| u32::from_le_bytes(*id)));
+        ids.zip(records).filter(|&(id, _)| id != 0).collect()
+    }
+
+    /// Returns the records of all threads.
+    fn records(&self) -> Option<Vec<u64>> {
+        let mut records = Vec::new();
         match self.fields.list {
             List::Array { list, length, data } => {
                 let list = self.memory.word(list)?;
                 let length = self.memory.half(list.checked_add(length)?)?;
-                let data = self.field(list, data)?;
-                for number in 0..u64::from(length.min(THREADS_MAX)) {
-                    each(self.field(data, number * 8)?);
-                }
+                let mut bytes = vec![0; length.min(THREADS_MAX) as usize * 8];
+                let got = self.memory.read(self.field(list, data)?, &mut bytes);
+                let words = bytes[..got].chunks_exact(8);
+                records.extend(words.filter_map(|word| u64_at(word, 0)));
             }
             List::Chain { first, next } => {
                 let mut at = self.memory.word(first)?;
-                for _ in 0..THREADS_MAX {
-                    if at == 0 {
-                        break;
-                    }
-                    each(at);
+                while at != 0 && records.len() < THREADS_MAX as usize {
+                    records.push(at);
                     at = self.field(at, next)?;
                 }
             }
         }
-        Some(())
+        Some(records)
     }
 
     /// Returns the thread that has entered a monitor.
-    fn owner(&self, monitor: u64, threads: &HashMap<u32, u64>) -> Option<u32> {
+    pub(super) fn owner(&self, monitor: u64, threads: &HashMap<u32, u64>) -> Option<u32> {
         /// The owner of a monitor that another thread has made for it.
         const NOT_NOTED: u64 = 1;
         let owner = self.field(monitor, self.fields.owner)?;
@@ -350,7 +371,7 @@ impl Reader<'_> {
     }
 
     /// Returns how many collections have begun; `None` while one runs, or if that is not known.
-    fn collections(&self) -> Option<u32> {
+    pub(super) fn collections(&self) -> Option<u32> {
         let fields = self.fields.heap.as_ref()?;
         let heap = self.memory.word(fields.heap)?;
         let mut is_active = [0];
@@ -379,19 +400,23 @@ impl Reader<'_> {
         })
     }
 
-    fn class_number(&self, object: u64) -> Option<u32> {
+    pub(super) fn class_number(&self, object: u64) -> Option<u32> {
         let class = self.fields.class.as_ref()?;
         self.memory.half(object.checked_add(class.number)?)
     }
 
-    /// Returns the name of the class of a monitor's object.
-    fn class(&self, monitor: u64) -> Option<String> {
+    /// Returns the address of an object's class.
+    pub(super) fn class_address(&self, object: u64) -> Option<u64> {
         let class = self.fields.class.as_ref()?;
-        let object = self.object(monitor)?;
         let number = self.class_number(object)?;
         let shift = self.memory.half(class.shift)?;
         let from_base = u64::from(number).checked_shl(shift)?;
-        let address = self.memory.word(class.base)?.checked_add(from_base)?;
+        self.memory.word(class.base)?.checked_add(from_base)
+    }
+
+    /// Returns the name of the class of a monitor's object.
+    fn class(&self, monitor: u64) -> Option<String> {
+        let address = self.class_address(self.object(monitor)?)?;
         let name = self.field(address, self.offsets.method.class_name)?;
         let name = external(&symbol(self.memory, self.offsets, name)?);
         let is_name = name.chars().all(|it| !it.is_control() && it != '\u{fffd}');

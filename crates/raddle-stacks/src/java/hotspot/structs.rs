@@ -55,9 +55,10 @@ const TYPES: [&str; 21] = [
 ];
 const MORE_TYPES: [&str; 2] = ["VirtualSpace", "nmethod"];
 /// Those of threads, objects and monitors.
-const MONITOR_TYPES: [&str; 12] = [
+const MONITOR_TYPES: [&str; 13] = [
     "CollectedHeap",
     "CompressedKlassPointers",
+    "CompressedOops",
     "JavaThread",
     "LockStack",
     "OSThread",

@@ -97,6 +97,47 @@ fn memory_that_lies_is_read_to_an_end() {
     assert!(found > 0 && started.elapsed() < Duration::from_secs(120));
 }
 
+/// What a watch reads is read to an end, too, and the list of threads has bounds.
+#[test]
+fn a_watch_of_memory_that_lies_ends() {
+    let Some(program) = Program::start() else {
+        println!("no JDK is installed");
+        return;
+    };
+    let pid = program.0.id();
+    let modules = Modules::of(pid).unwrap();
+    let memory = ProcessMemory::of(pid);
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let names = tasks.flatten().map(|task| task.file_name());
+    let tids: Vec<u32> = names
+        .map(|it| it.to_str().unwrap().parse().unwrap())
+        .collect();
+    let stacks = stacks(pid);
+    let (mut parked, mut owned) = (0, 0);
+    for seed in 0..200u64 {
+        let mut machine = WatchedMachine::find(&memory, &modules).unwrap();
+        let damaged = Damaged::of(pid, seed);
+        let most = most_bytes(|| {
+            for look in 0..4 {
+                // The list is whole in each second run, so that there is more to read behind it.
+                let list: &dyn Memory = if seed % 2 == 0 { &memory } else { &damaged };
+                machine.renew();
+                for &tid in &tids {
+                    let _ = machine.wanted(if look == 0 { list } else { &damaged }, tid);
+                    parked += usize::from(machine.parked_for(&damaged, tid).is_some());
+                    let any = stacks[damaged.random(stacks.len() as u64) as usize];
+                    for lock in [WatchedLock::Monitor(any), WatchedLock::Synchronizer(any)] {
+                        owned += usize::from(machine.owner(&damaged, lock, &tids).is_some());
+                    }
+                }
+            }
+        });
+        assert!(most < BYTES_MAX, "seed {seed}: {most} bytes");
+    }
+    println!("{parked} parked threads were read, {owned} owners");
+    assert!(parked > 0);
+}
+
 /// Tries a step from a random place. Returns true if there is a caller.
 fn step(java: &mut HotSpot<'_>, damaged: &Damaged, heaps: &[Range<u64>], stacks: &[u64]) -> bool {
     let random = |limit: u64| damaged.random(limit);
