@@ -306,10 +306,10 @@ impl Fiber {
     ///     };
     ///     // SAFETY: it lends nothing.
     ///     let serves = unsafe { Fiber::new_without_unwinding(64 << 10, serves)? };
-    ///     serves.switch_to()
+    ///     Ok::<_, std::io::Error>(serves.switch_to()?)
     /// });
     /// thread.join().unwrap()?;
-    /// # Ok::<(), fiber::Error>(())
+    /// # Ok::<(), std::io::Error>(())
     /// ```
     ///
     /// # Safety
