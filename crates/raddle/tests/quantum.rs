@@ -49,7 +49,9 @@ fn a_policy_may_ask_for_a_long_quantum() {
             }
         };
         let threads = [(); 2].map(|()| engine.spawn(compute).unwrap());
-        threads.map(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         count.load(Ordering::Relaxed)
     };
     let (short, long) = (preempted(5), preempted(50));
