@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// In turn, with a quantum. Counts the threads whose quantum was over.
+/// In turn, with a quantum. Counts the ends of quanta.
 struct Long(VecDeque<Runnable>, Duration, Arc<AtomicU32>);
 
 impl Policy for Long {

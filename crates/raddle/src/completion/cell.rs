@@ -54,7 +54,7 @@ const THERE: &str = "a cell that is set holds its result";
 /// A callback for the result. It returns what is to be called next.
 type Call<R> = Box<dyn FnOnce(R) -> Option<Step> + Send>;
 
-/// A set cell whose callback is to be called: the next link of a chain, without its type. The
+/// A set cell with a callback that is to be called: the next link of a chain, without its type. The
 /// callbacks of a chain are called in a loop, since a chain may be longer than the stack.
 #[must_use = "a step that isn't run loses the cell"]
 pub(crate) struct Step {

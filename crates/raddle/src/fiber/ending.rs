@@ -8,8 +8,8 @@
 //!    when a fiber is left, and destructors were added since the newest guard, another guard is
 //!    added. The first fiber that is left adds one in any case, since thread-locals without a
 //!    destructor go as well.
-//! 2. The guard forbids switches, and *ends* each suspended fiber: it switches to it with [`END`] in
-//!    [`DEAD`], and the fiber unwinds itself ([`end`]). What borrows a thread-local for other
+//! 2. The guard forbids switches, and *ends* each suspended fiber: it switches to it with [`END`]
+//!    in [`DEAD`], and the fiber unwinds itself ([`end`]). What borrows a thread-local for other
 //!    threads waits for them while it is unwound.
 //! 3. An unwound fiber switches back to the guard, its *ender*, instead of to its successor.
 //!

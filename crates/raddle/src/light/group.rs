@@ -46,8 +46,8 @@ pub(super) struct Group {
     extra: AtomicU32,
     /// 1 while a host is being made.
     breeding: AtomicU32,
-    /// A host whose thread could not be made, with its place among the hosts; null if there is
-    /// none. Stored and taken while `breeding` is 1.
+    /// A host without a thread, since none could be made; it has its place among the hosts. Null
+    /// if there is none. Stored and taken while `breeding` is 1.
     spare: AtomicPtr<Host>,
     /// 1 once there is a watch.
     is_watched: AtomicU32,
