@@ -100,13 +100,22 @@ impl<F: FnOnce() -> T + Send, T: Send> Work for Body<F, T> {
 
     fn withdraw(&self, why: TaskError) -> Option<Option<Step>> {
         let (closure, producer) = lock(&self.closure).take()?;
-        let step = producer.finish_in_chain(Err(why));
-        drop(closure);
-        Some(step)
+        let mut told = Told(producer.finish_in_chain(Err(why)));
+        drop(closure); // may panic
+        Some(told.0.take())
     }
 
     fn is_running_here(&self) -> bool {
         self.runner.load(Ordering::Relaxed) == own_number()
+    }
+}
+
+/// A step that is run when it is dropped.
+struct Told(Option<Step>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        Step::run_all(self.0.take());
     }
 }
 
