@@ -65,7 +65,7 @@ fn use_much() {
     let pool = Pool::builder().workers(1).max_workers(2).build().unwrap();
     assert_eq!(pool.task(|| 8).unwrap().wait().unwrap(), 8);
     raddle::scope(|scope| {
-        scope.spawn(|| light::yield_now());
+        scope.spawn(light::yield_now);
     });
     drop(pool);
     DROPS.fetch_add(1, SeqCst);
