@@ -2,7 +2,9 @@
  *
  * A thread becomes a fiber, makes others, and switches to them; to libc all of them are the same
  * thread, with the same thread-locals. When a fiber blocks, its thread blocks. Fibers stay on the
- * thread that made them: only that thread may use and delete them, before its end.
+ * thread that made them: only that thread may use and delete them, before its end. A thread that
+ * ends leaves its suspended fibers as they are: other threads must not use thread-locals that such
+ * a fiber has given them.
  *
  * Errors are as in raddle.h: 0, or a negative errno value, -EFAULT for a null pointer among them,
  * and -EPERM for the fiber of another thread.

@@ -165,7 +165,9 @@ pub(crate) extern "C" fn raddle_fiber_create(
 ) -> c_int {
     guard(|| {
         let (function, to) = (function.ok_or(Errno(libc::EFAULT))?, to.required()?);
-        let fiber = Fiber::new(stack_size, move || run(function, argument))?;
+        let run = move || run(function, argument);
+        // SAFETY: C promises that no other thread uses what the fiber has of its thread's.
+        let fiber = unsafe { Fiber::new_without_unwinding(stack_size, run) }?;
         to.put(CFiber::add(fiber, false, argument));
         Ok(0)
     })

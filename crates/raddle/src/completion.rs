@@ -39,7 +39,7 @@ mod sync;
 pub use block_on::block_on;
 pub use failure::{Failure, TimedWait};
 
-use cell::{Consumer, Producer};
+use cell::{Consumer, Producer, Step};
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -171,6 +171,10 @@ impl<T> Promise<T> {
     fn finish(mut self, result: Result<T, Failure>) -> Option<Result<T, Failure>> {
         let cell = self.cell.take()?;
         cell.finish(result)
+    }
+
+    fn finish_in_chain(mut self, result: Result<T, Failure>) -> Option<Step> {
+        self.cell.take()?.finish_in_chain(result)
     }
 }
 
@@ -311,7 +315,7 @@ impl<T> Completion<T> {
     /// Adds a continuation, and returns the completion of its result. `next` is called on the
     /// thread that sets the promise, or here if it is set. After a failed computation `next` is not
     /// called, and the new completion fails likewise; a panic of `next` is a failure of the new
-    /// completion.
+    /// completion. A chain may have any length: it takes no stack.
     ///
     /// ```
     /// let (promise, completion) = raddle::completion::pair::<u32>();
@@ -335,8 +339,11 @@ impl<T> Completion<T> {
         };
         let (promise, completion) = pair();
         let call = |result| match result {
-            Ok(value) => promise.run(|| next(value)),
-            Err(failure) => drop(promise.finish(Err(failure))),
+            // Unwind safety: as in `run_told`.
+            Ok(value) => promise.finish_in_chain(
+                catch_unwind(AssertUnwindSafe(|| next(value))).map_err(Failure::Panicked),
+            ),
+            Err(failure) => promise.finish_in_chain(Err(failure)),
         };
         cell.give_to(call);
         completion

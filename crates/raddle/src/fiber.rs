@@ -37,25 +37,38 @@
 //!
 //! Differences from Windows: a fiber stays on its thread, so that its values may be of any type;
 //! its function returns the fiber that continues at its end, instead of ending the thread; and a
-//! fiber that was started and is never continued leaks, unless it is [deleted](Fiber::delete),
-//! since values on its stack would not be dropped.
+//! fiber that was started lives to the end of its function or of its thread, unless it is
+//! [deleted](Fiber::delete), since values on its stack would not be dropped.
 //!
-//! No fiber is continued once its thread ends and destructors of thread-locals run: values that the
-//! fiber refers to may be gone.
+//! # The end of the thread
+//!
+//! A thread that ends *unwinds* its suspended fibers, before the destructors of the thread-locals
+//! that they may refer to: the call of [`Fiber::switch_to`] in which a fiber waits doesn't return,
+//! and the values on the fiber's stack are dropped, as after a panic. So what a fiber has lent ends
+//! first: the end of a [`std::thread::scope`] waits for the scope's threads. No message is printed.
+//! - A fiber that catches the unwinding and switches again is unwound again. The hundredth such
+//!   switch aborts the process.
+//! - Where a panic is under way, and in a program that is built with `panic = "abort"`, the call
+//!   returns [`Error::ThreadEnds`] instead.
+//! - Fibers don't switch any more, and new ones don't begin.
+//! - In the child of a fork, fibers that were started in the parent are left alone: the threads to
+//!   which they may have lent something don't exist.
+//!
+//! [`Fiber::new_without_unwinding`] makes a fiber that its thread leaves alone, too.
 //!
 //! # Soundness
 //!
-//! Some things are sound only on a thread with one stack, and no type tells them apart:
-//! - A fiber that has lent a thread-local to other threads (by [`std::thread::scope`] in
-//!   [`with`](std::thread::LocalKey::with), for instance) must be continued until the loan is over.
-//!   The thread doesn't wait for its suspended fibers when it ends, so the other threads would use
-//!   a value that is gone.
-//! - The two rules of [`crate::light`].
+//! The two rules of [`crate::light`], about initializers of thread-locals and about pointers to the
+//! stack in thread-locals, hold for fibers, too: no type tells such code apart.
 
 mod ending;
+mod local;
+mod stack;
 
-pub(crate) use ending::lose_fibers;
+pub(crate) use ending::end_fibers;
+pub use local::Local;
 use raddle_arch::{Context, prepare, switch_keep_fs};
+use stack::Stack;
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -63,13 +76,11 @@ use std::ptr::{null, null_mut};
 use std::rc::Rc;
 use std::{fmt, io};
 
-const PAGE: usize = 4096;
-const LEAST: usize = 16 << 10;
-
 thread_local! {
     /// The running fiber; null on a thread that is no fiber.
     static CURRENT: Cell<*const Inner> = const { Cell::new(null()) };
-    /// A fiber that has ended, until the next one, on its own stack, frees it.
+    /// What the next fiber does first on its own stack: it frees this fiber, which has ended, or
+    /// ends itself ([`ending::END`]).
     static DEAD: Cell<*const Inner> = const { Cell::new(null()) };
 }
 
@@ -132,6 +143,7 @@ enum State {
 
 type Function = Box<dyn FnOnce() -> Fiber>;
 
+#[repr(C)] // what a switch touches comes first, in one cache line
 struct Inner {
     context: Cell<Context>,
     /// Written by the switch when the stack was left; not read.
@@ -142,6 +154,7 @@ struct Inner {
     function: Cell<Option<Function>>,
     /// Keys and values of [`Local`].
     locals: RefCell<Vec<(usize, Rc<dyn Any>)>>,
+    end: ending::End,
 }
 
 /// A fiber of the calling thread. Clones are the same fiber.
@@ -164,45 +177,6 @@ impl fmt::Debug for Fiber {
     }
 }
 
-/// A mapping with a guard page at its low end.
-struct Stack {
-    low: *mut libc::c_void,
-    size: usize,
-}
-
-impl Stack {
-    fn new(bytes: usize) -> io::Result<Self> {
-        let size = bytes.max(LEAST).checked_next_multiple_of(PAGE);
-        let size = size.and_then(|size| size.checked_add(PAGE));
-        let size = size.ok_or(io::ErrorKind::OutOfMemory)?;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        let access = libc::PROT_READ | libc::PROT_WRITE;
-        // SAFETY: fresh memory wherever there is room; its lowest page is made a guard.
-        unsafe {
-            let low = libc::mmap(null_mut(), size, access, flags | libc::MAP_STACK, -1, 0);
-            if low == libc::MAP_FAILED {
-                return Err(io::Error::last_os_error());
-            }
-            let stack = Self { low, size };
-            match libc::mprotect(low, PAGE, libc::PROT_NONE) {
-                0 => Ok(stack),
-                _ => Err(io::Error::last_os_error()),
-            }
-        }
-    }
-
-    fn top(&self) -> *mut u8 {
-        self.low.cast::<u8>().wrapping_add(self.size)
-    }
-}
-
-impl Drop for Stack {
-    fn drop(&mut self) {
-        // SAFETY: our own mapping; no fiber runs on it.
-        unsafe { libc::munmap(self.low, self.size) };
-    }
-}
-
 impl Inner {
     fn new(state: State, stack: Option<Stack>, function: Option<Function>) -> Self {
         Self {
@@ -212,6 +186,7 @@ impl Inner {
             stack,
             function: Cell::new(function),
             locals: RefCell::new(Vec::new()),
+            end: ending::End::default(),
         }
     }
 }
@@ -316,6 +291,41 @@ impl Fiber {
     /// # Errors
     /// Those of `mmap(2)`.
     pub fn new(stack_size: usize, function: impl FnOnce() -> Self + 'static) -> io::Result<Self> {
+        // SAFETY: the next step undoes what the caller would promise for.
+        let fiber = unsafe { Self::new_without_unwinding(stack_size, function) }?;
+        fiber.0.end.unwinds.set(true);
+        Ok(fiber)
+    }
+
+    /// As [`Fiber::new`], but the fiber is left as it is if it is suspended when its thread ends.
+    /// Its stack leaks, with all values on it.
+    ///
+    /// ```
+    /// # use raddle::fiber::{self, Fiber};
+    /// let thread = std::thread::spawn(|| {
+    ///     let main = fiber::convert_thread()?;
+    ///     let serves = move || loop {
+    ///         main.switch_to().expect("it waits");
+    ///     };
+    ///     // SAFETY: it lends nothing.
+    ///     let serves = unsafe { Fiber::new_without_unwinding(64 << 10, serves)? };
+    ///     Ok::<_, std::io::Error>(serves.switch_to()?)
+    /// });
+    /// thread.join().unwrap()?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Safety
+    /// If the fiber is suspended when its thread ends, it must not have lent a thread-local to
+    /// another thread (by [`std::thread::scope`] in [`with`](std::thread::LocalKey::with), for
+    /// instance): the other thread would use a value that is gone.
+    ///
+    /// # Errors
+    /// Those of `mmap(2)`.
+    pub unsafe fn new_without_unwinding(
+        stack_size: usize,
+        function: impl FnOnce() -> Self + 'static,
+    ) -> io::Result<Self> {
         let stack = Stack::new(stack_size)?;
         let top = stack.top();
         let inner = Inner::new(State::New, Some(stack), Some(Box::new(function)));
@@ -345,23 +355,35 @@ impl Fiber {
     ///
     /// # Errors
     /// [`Error::NoFiber`] on a thread that is no fiber, or that ends; [`Error::Runs`] or
-    /// [`Error::Ended`].
-    #[inline]
+    /// [`Error::Ended`]; [`Error::ThreadEnds`] in a fiber that is unwound.
+    #[inline(always)] // a return would be predicted to lead to the fiber that was left
     pub fn switch_to(&self) -> Result<(), Error> {
         let target = &*self.0;
         // SAFETY: null or the running fiber, which holds itself.
         let current = unsafe { CURRENT.get().as_ref() }.ok_or(Error::NoFiber)?;
-        match target.state.get() {
-            State::Suspended => {}
-            State::New => _ = Rc::into_raw(Rc::clone(&self.0)), // from now on it holds itself
-            State::Running => return Err(Error::Runs),
-            State::Ended => return Err(Error::Ended),
+        if target.state.get() == State::Suspended {
+            ending::guard()?;
+        } else {
+            self.begin()?;
         }
-        ending::guard();
         current.state.set(State::Suspended);
         // SAFETY: the target is suspended or new, on this thread; both hold themselves.
-        unsafe { go(current, target) };
-        Ok(())
+        unsafe { go(current, target) }
+    }
+
+    /// Prepares the first switch to a fiber that isn't suspended.
+    #[cold]
+    fn begin(&self) -> Result<(), Error> {
+        match self.0.state.get() {
+            State::Suspended => Ok(()),
+            State::New => {
+                ending::guard()?;
+                ending::start(Rc::clone(&self.0));
+                Ok(())
+            }
+            State::Running => ending::check().and(Err(Error::Runs)),
+            State::Ended => ending::check().and(Err(Error::Ended)),
+        }
     }
 
     /// Returns true once the fiber's function has returned.
@@ -411,6 +433,7 @@ impl Fiber {
             State::Suspended if self.0.stack.is_some() => {
                 self.0.state.set(State::Ended);
                 self.0.locals.take();
+                ending::unlink(&self.0);
                 // SAFETY: it held itself since it was started; the caller promises the rest.
                 unsafe { Rc::decrement_strong_count(Rc::as_ptr(&self.0)) };
                 Ok(())
@@ -427,10 +450,13 @@ impl Fiber {
 
 /// Switches from the running fiber, and returns when it runs again.
 ///
+/// # Errors
+/// [`Error::ThreadEnds`], if the fiber shall end.
+///
 /// # Safety
 /// Both fibers must stay alive; `to` must be suspended or new.
 #[inline(always)]
-unsafe fn go(from: &Inner, to: &Inner) {
+unsafe fn go(from: &Inner, to: &Inner) -> Result<(), Error> {
     to.state.set(State::Running);
     CURRENT.set(to);
     // SAFETY: the caller's promise.
@@ -442,8 +468,13 @@ unsafe fn go(from: &Inner, to: &Inner) {
         )
     };
     let dead = DEAD.replace(null());
-    if !dead.is_null() {
+    if dead.is_null() {
+        Ok(())
+    } else if dead == ending::END {
+        ending::end(from)
+    } else {
         drop_ended(dead);
+        Ok(())
     }
 }
 
@@ -465,25 +496,36 @@ extern "C" fn run() {
     let own = unsafe { &*at };
     let function = own.function.take();
     let next = catch_unwind(AssertUnwindSafe(|| function.map(|function| function())));
-    let Ok(Some(next)) = next else {
+    let dropped = catch_unwind(AssertUnwindSafe(|| drop(own.locals.take())));
+    let to = match ending::ender() {
+        ender if ender.is_null() => successor(next.ok().flatten().filter(|_| dropped.is_ok())),
+        ender => {
+            drop(next);
+            ender
+        }
+    };
+    ending::unlink(own);
+    own.state.set(State::Ended);
+    DEAD.set(at);
+    // SAFETY: the target is off its stack and stays alive; this stack is freed by it.
+    _ = unsafe { go(own, &*to) };
+}
+
+/// Returns the fiber that continues when the running one ends.
+fn successor(next: Option<Fiber>) -> *const Inner {
+    let Some(next) = next else {
         std::process::abort(); // the panic's message was printed
     };
-    own.locals.take();
     let to = Rc::as_ptr(&next.0);
-    // SAFETY: `next` lives here.
-    let target = unsafe { &*to };
-    match target.state.get() {
+    match next.0.state.get() {
         State::Suspended => drop(next), // a fiber that was started holds itself
-        State::New => _ = Rc::into_raw(next.0),
+        State::New => ending::start(next.0),
         State::Running | State::Ended => {
             eprintln!("raddle: a fiber named none that could continue");
             std::process::abort();
         }
     }
-    own.state.set(State::Ended);
-    DEAD.set(at);
-    // SAFETY: the target is off its stack and holds itself; this stack is freed by it.
-    unsafe { go(own, target) };
+    to
 }
 
 /// Frees the ended fiber that this one follows.
@@ -491,76 +533,5 @@ fn bury_the_last() {
     let dead = DEAD.replace(null());
     if !dead.is_null() {
         drop_ended(dead);
-    }
-}
-
-/// A value for each fiber, made at its first use on that fiber and dropped with it. It must be a
-/// `static`.
-///
-/// ```
-/// # use raddle::fiber::{self, Local};
-/// # use std::cell::Cell;
-/// static DEPTH: Local<Cell<u32>> = Local::new(|| Cell::new(7));
-/// fiber::convert_thread()?;
-/// DEPTH.with(|depth| depth.set(depth.get() + 1))?;
-/// assert_eq!(DEPTH.with(Cell::get)?, 8);
-/// fiber::convert_back()?;
-/// # Ok::<(), fiber::Error>(())
-/// ```
-pub struct Local<T: 'static> {
-    init: fn() -> T,
-}
-
-impl<T: 'static> fmt::Debug for Local<T> {
-    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
-        to.debug_struct("Local").finish_non_exhaustive()
-    }
-}
-
-impl<T: 'static> Local<T> {
-    /// A value that `init` makes for each fiber.
-    ///
-    /// ```
-    /// use raddle::fiber::Local;
-    /// static NAME: Local<String> = Local::new(String::new);
-    /// # let _ = &NAME;
-    /// ```
-    pub const fn new(init: fn() -> T) -> Self {
-        Self { init }
-    }
-
-    /// Calls `f` with the running fiber's value.
-    ///
-    /// ```
-    /// use raddle::fiber::{self, Error, Local};
-    /// static NAME: Local<&str> = Local::new(|| "weft");
-    /// assert_eq!(NAME.with(|name| name.len()), Err(Error::NoFiber));
-    /// fiber::convert_thread()?;
-    /// assert_eq!(NAME.with(|name| name.len()), Ok(4));
-    /// # fiber::convert_back()?;
-    /// # Ok::<(), Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`Error::NoFiber`].
-    pub fn with<R>(&'static self, f: impl FnOnce(&T) -> R) -> Result<R, Error> {
-        let key = std::ptr::from_ref(self).addr();
-        let Fiber(current) = current().ok_or(Error::NoFiber)?; // `init` may end the fiber
-        let find = || {
-            let locals = current.locals.borrow();
-            let local = locals.iter().find(|(of, _)| *of == key);
-            local.map(|(_, value)| Rc::clone(value))
-        };
-        let value = find().unwrap_or_else(|| {
-            let value: Rc<dyn Any> = Rc::new((self.init)());
-            find().unwrap_or_else(|| {
-                current.locals.borrow_mut().push((key, Rc::clone(&value)));
-                value
-            })
-        });
-        match value.downcast_ref::<T>() {
-            Some(value) => Ok(f(value)),
-            None => unreachable!("a static's address is its own"),
-        }
     }
 }

@@ -277,3 +277,50 @@ fn block_on_polls_again_after_a_wake_up_during_the_poll() {
     });
     assert_eq!(block_on(future), 3);
 }
+
+/// Longer than any stack allows, if each link took a part of it.
+const CHAIN: usize = 100_000;
+
+fn chain(of: Completion<usize>) -> Completion<usize> {
+    (0..CHAIN).fold(of, |link, _| link.then(|count| count + 1))
+}
+
+#[test]
+fn a_chain_of_continuations_takes_no_stack() {
+    let (promise, completion) = completion::pair();
+    let end = chain(completion);
+    promise.set(5).unwrap();
+    assert_eq!(end.wait().unwrap(), CHAIN + 5);
+
+    let (promise, completion) = completion::pair();
+    let end = chain(completion);
+    drop(promise);
+    assert!(matches!(end.wait(), Err(Failure::Abandoned)));
+
+    let (promise, completion) = completion::pair();
+    let end = chain(completion);
+    promise.run(|| std::panic::resume_unwind(Box::new(7)));
+    let Err(Failure::Panicked(payload)) = end.wait() else {
+        panic!("the failure goes through the chain");
+    };
+    assert_eq!(payload.downcast_ref(), Some(&7));
+
+    let (promise, completion) = completion::pair();
+    drop(chain(completion)); // its last value is dropped
+    promise.set(0).unwrap();
+    assert_eq!(chain(Completion::ready(0)).wait().unwrap(), CHAIN);
+}
+
+/// What a continuation sets and waits for is done meanwhile: only links of a chain come later.
+#[test]
+fn a_continuation_may_wait_for_another_one() {
+    let (promise, completion) = completion::pair();
+    let (inner, other) = completion::pair();
+    let other = other.then(|value: u32| value * 2);
+    let sum = completion.then(move |value: u32| {
+        inner.set(value + 1).unwrap();
+        value + other.wait().unwrap()
+    });
+    promise.set(5).unwrap();
+    assert_eq!(sum.wait().unwrap(), 17);
+}

@@ -272,7 +272,7 @@ fn what_a_fiber_began_in_a_pool_outlives_the_worker() {
     pool.queue(move || {
         let main = fiber::convert_thread().unwrap();
         FIRST.set(Some(main.clone()));
-        let waits = Fiber::new(STACK, move || {
+        let waits = move || {
             let scope = |scope: &pool::Scope<'_>| {
                 scope.spawn(move |scope| {
                     IS_STOLEN.store(true, SeqCst);
@@ -289,8 +289,9 @@ fn what_a_fiber_began_in_a_pool_outlives_the_worker() {
             };
             PoolRef::current().unwrap().scope(scope).unwrap();
             main
-        });
-        let waits = waits.unwrap();
+        };
+        // SAFETY: it lends no thread-local.
+        let waits = unsafe { Fiber::new_without_unwinding(STACK, waits) }.unwrap();
         waits.switch_to().unwrap();
         EARLY.set(Some(Continues(waits, to)));
     })

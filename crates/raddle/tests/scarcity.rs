@@ -7,7 +7,7 @@ use raddle::runtime::{Status, status};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many threads the process may have.
 const LIMIT: usize = 16;
@@ -116,6 +116,43 @@ fn threads_that_can_not_be_made_are_an_error_and_no_loss() {
     {
         std::thread::sleep(Duration::from_millis(1));
     }
+}
+
+/// More hosts that can't be made than a process may have leave it with room for one.
+#[test]
+fn hosts_that_could_not_be_made_are_no_loss() {
+    if status() != Status::Green || apart("hosts_that_could_not_be_made_are_no_loss") {
+        return;
+    }
+    const TRIES: u32 = 100_000;
+    let one = || raddle::light::spawn(|| ()).join().unwrap();
+    let block = || {
+        let (release, released) = mpsc::channel::<()>();
+        (release, raddle::light::spawn(move || released.recv()))
+    };
+    let (first, first_blocks) = block();
+    one(); // on the second host, with a third one as a spare
+    let held = Held::new(LIMIT + 1);
+    let (second, second_blocks) = block();
+    (0..TRIES).for_each(|_| one()); // each time a spare host is wanted
+    held.let_go();
+    let until = Instant::now() + LONG;
+    let has_another_host = || {
+        let (tell, told) = mpsc::channel();
+        let (begins, has_begun) = mpsc::channel();
+        let blocks = raddle::light::spawn(move || {
+            begins.send(()).unwrap();
+            told.recv_timeout(Duration::from_millis(100)).is_ok()
+        });
+        has_begun.recv().unwrap();
+        let tells = raddle::light::spawn(move || tell.send(()).is_ok());
+        blocks.join().unwrap() && tells.join().unwrap()
+    };
+    while !has_another_host() {
+        assert!(Instant::now() < until, "there is no other host");
+    }
+    drop((first, second));
+    assert!(first_blocks.join().unwrap().is_err() && second_blocks.join().unwrap().is_err());
 }
 
 /// Bytes of address space that the process has.

@@ -80,7 +80,8 @@ pub struct FdWait {
     pub fd: u32,
     pub events: u32,
     pub sequence: u32,
-    /// The events that have ended the wait, if a question would find the same; else 0.
+    /// The events that have ended the wait, if a question would find the same; else 0. Known for a
+    /// wait alone.
     pub told: Cell<u32>,
 }
 
@@ -299,7 +300,9 @@ impl Pump {
                 let mut list = entry.list.lock();
                 // SAFETY: the node is in this entry's list or in none.
                 unsafe { list.unlink(&wait.node) };
-                wait.told.set(entry.told_since(wait.sequence, looker));
+                if let [_] = waits {
+                    wait.told.set(entry.told_since(wait.sequence, looker));
+                }
             }
         }
         verdict.map(|()| outcome)

@@ -13,13 +13,18 @@ use crate::state::wakers::Cause;
 use core::sync::atomic::Ordering;
 use raddle_sched::policy::Demand;
 
-/// How long the thread on a carrier may run while others wait for it.
+/// How long the thread on a carrier may run while others wait for it, or its scheduler does. A
+/// scheduler's quantum may be longer than the others'.
 pub(super) fn quantum_beside_others(
     carrier: &Carrier,
     found: Found,
     worker_quantum_ns: Option<u64>,
 ) -> u64 {
-    let quantum_ns = policies::quantum_on(carrier).min(worker_quantum_ns.unwrap_or(u64::MAX));
+    let others_wait = is_wanted(carrier) || holds_others(carrier, found);
+    let quantum_ns = match worker_quantum_ns {
+        Some(worker_ns) if !others_wait => worker_ns,
+        limit_ns => policies::quantum_on(carrier).min(limit_ns.unwrap_or(u64::MAX)),
+    };
     timed::slice_ns(carrier, found.held_ns, quantum_ns)
 }
 

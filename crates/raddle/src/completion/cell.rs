@@ -51,8 +51,38 @@ const AWAITED: u32 = 8;
 /// The panic message of a set cell without a result.
 const THERE: &str = "a cell that is set holds its result";
 
-/// A callback for the result.
-type Call<R> = Box<dyn FnOnce(R) + Send>;
+/// A callback for the result. It returns what is to be called next.
+type Call<R> = Box<dyn FnOnce(R) -> Option<Step> + Send>;
+
+/// A set cell with a callback that is to be called: the next link of a chain, without its type. The
+/// callbacks of a chain are called in a loop, since a chain may be longer than the stack.
+#[must_use = "a step that isn't run loses the cell"]
+pub(crate) struct Step {
+    cell: NonNull<()>,
+    /// Frees the cell and calls its callback with its result.
+    run: unsafe fn(NonNull<()>) -> Option<Self>,
+}
+
+impl Step {
+    /// Runs the steps of a chain to its end.
+    #[inline]
+    pub(crate) fn run_all(mut step: Option<Self>) {
+        while let Some(Self { cell, run }) = step {
+            // SAFETY: made by `Producer::call`, and run once.
+            step = unsafe { run(cell) };
+        }
+    }
+}
+
+/// The outcome of setting a result.
+pub(crate) enum Finished<R> {
+    /// The listener was told, or comes later.
+    Told,
+    /// The consumer is gone; the result is given back.
+    Unwanted(R),
+    /// The listener is a callback.
+    Calls(Step),
+}
 
 /// The receiver of the producer's notification that the result is there.
 enum Listener<R> {
@@ -140,6 +170,27 @@ impl<R> Producer<R> {
     /// As [`Producer::finish`], with `wake` to wake a waiting thread.
     #[inline]
     pub(crate) fn finish_and(self, result: R, wake: impl FnOnce(Waiter)) -> Option<R> {
+        match self.settle(result, wake) {
+            Finished::Told => None,
+            Finished::Unwanted(result) => Some(result),
+            Finished::Calls(step) => {
+                Step::run_all(Some(step));
+                None
+            }
+        }
+    }
+
+    /// As [`Producer::finish`], as the last act of a callback, which returns the step.
+    pub(crate) fn finish_in_chain(self, result: R) -> Option<Step> {
+        match self.settle(result, Waiter::wake) {
+            Finished::Calls(step) => Some(step),
+            Finished::Told | Finished::Unwanted(_) => None,
+        }
+    }
+
+    /// Stores the result, and tells a listener that is a thread or a task.
+    #[inline]
+    fn settle(self, result: R, wake: impl FnOnce(Waiter)) -> Finished<R> {
         let cell = self.0.cell();
         // SAFETY: until the state says SET the result is the producer's.
         cell.result.with_mut(|at| unsafe { *at = Some(result) });
@@ -148,27 +199,30 @@ impl<R> Producer<R> {
             _ => cell.state.fetch_add(SET, Ordering::AcqRel),
         };
         match before {
-            PENDING => None, // the cell is the consumer's
-            LISTENING | AWAITED => {
-                self.tell(wake);
-                None
-            }
+            PENDING => Finished::Told, // the cell is the consumer's
+            LISTENING | AWAITED => self.tell(wake),
             // SAFETY: the consumer is gone.
-            _ => unsafe { self.0.take() },
+            _ => unsafe { self.0.take() }.map_or(Finished::Told, Finished::Unwanted),
         }
     }
 
     #[inline]
-    fn tell(self, wake: impl FnOnce(Waiter)) {
+    fn tell(self, wake: impl FnOnce(Waiter)) -> Finished<R> {
         let cell = self.0.cell();
         // SAFETY: the state is AWAITED, or was LISTENING and isn't any more: the listener is the
         // producer's.
-        let listener = cell.listener.with_mut(|cell| unsafe { (*cell).take() });
-        if let Some(Listener::Call(call)) = listener {
-            // SAFETY: the consumer gave the cell up when it registered the call.
-            let result = unsafe { self.0.take() };
-            return call(result.expect(THERE));
-        }
+        let listener = cell.listener.with_mut(|cell| unsafe {
+            match &*cell {
+                Some(Listener::Call(_)) => None, // stays for the step
+                _ => Some((*cell).take()),
+            }
+        });
+        let Some(listener) = listener else {
+            return Finished::Calls(Step {
+                cell: self.0.0.cast(),
+                run: Self::call,
+            });
+        };
         // In either state only the producer changes it. From the store on the cell is the
         // consumer's.
         cell.state.store(SET, Ordering::Release);
@@ -176,6 +230,26 @@ impl<R> Producer<R> {
             Some(Listener::Thread(waiter)) => wake(waiter),
             Some(Listener::Task(waker)) => waker.wake(),
             Some(Listener::Call(_)) | None => {}
+        }
+        Finished::Told
+    }
+
+    /// Frees a cell and calls its callback with its result.
+    ///
+    /// # Safety
+    /// The address must be that of a cell of this type which is set, has a callback, and which both
+    /// ends gave up.
+    unsafe fn call(cell: NonNull<()>) -> Option<Step> {
+        // SAFETY: the caller's promise.
+        let cell = unsafe { Box::from_raw(cell.cast::<Cell<R>>().as_ptr()) };
+        // SAFETY: as above.
+        let result = cell.result.with_mut(|result| unsafe { (*result).take() });
+        // SAFETY: as above.
+        let listener = cell.listener.with_mut(|cell| unsafe { (*cell).take() });
+        drop(cell);
+        match listener {
+            Some(Listener::Call(call)) => call(result.expect(THERE)),
+            _ => None,
         }
     }
 }
@@ -228,11 +302,12 @@ impl<R> Consumer<R> {
         }
     }
 
-    /// Hands the result to `call`: on the thread that sets it, or here if it is there.
-    pub(crate) fn give_to(self, call: impl FnOnce(R) + Send + 'static) {
+    /// Hands the result to `call`: on the thread that sets it, or here if it is there. Then the
+    /// step that `call` returns is run.
+    pub(crate) fn give_to(self, call: impl FnOnce(R) -> Option<Step> + Send + 'static) {
         let listener = Listener::Call(Box::new(call));
         if let Registered::Done(Listener::Call(call)) = self.listen(listener, AWAITED) {
-            call(self.take());
+            Step::run_all(call(self.take()));
         }
     }
 

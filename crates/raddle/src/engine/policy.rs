@@ -191,7 +191,9 @@ pub trait Policy: Send + 'static {
     fn pick(&mut self) -> Option<Runnable>;
 
     /// Returns how long the thread that was just picked may compute before it is
-    /// [`Reason::Preempted`]; `None` for ever. At least 50 microseconds.
+    /// [`Reason::Preempted`]; `None` for ever. At least 50 microseconds. Where others than threads
+    /// of the policy wait for the carrier, they have a turn after the process's quantum (2 ms), of
+    /// which the policy isn't told; then the thread's time begins anew.
     ///
     /// ```
     /// use raddle::engine::{Policy, Reason, Runnable};

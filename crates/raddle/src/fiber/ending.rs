@@ -1,20 +1,33 @@
 //! The end of a thread with suspended fibers.
 //!
-//! A suspended fiber may hold references into thread-locals. At the thread's end libc calls their
-//! destructors, the newest first, and one of them could continue the fiber after another one has
-//! run. So a *guard* lies among the destructors, which forbids all switches from then on. The guard
-//! must run before the destructor of each thread-local that the fiber may know: when a fiber is
-//! left, and destructors were added since the newest guard, another guard is added.
+//! A suspended fiber may hold references into thread-locals, and may have lent them to other
+//! threads. At the thread's end libc calls the destructors of thread-locals, the newest first. A
+//! *guard* lies among them:
+//!
+//! 1. The guard runs before the destructor of each thread-local that a suspended fiber may know:
+//!    when a fiber is left, and destructors were added since the newest guard, another guard is
+//!    added. The first fiber that is left adds one in any case, since thread-locals without a
+//!    destructor go as well.
+//! 2. The guard forbids switches, and *ends* each suspended fiber: it switches to it with [`END`]
+//!    in [`DEAD`], and the fiber unwinds itself ([`end`]). What borrows a thread-local for other
+//!    threads waits for them while it is unwound.
+//! 3. An unwound fiber switches back to the guard, its *ender*, instead of to its successor.
+//!
+//! Rejected: to abort at the end of a thread with suspended fibers, since programs leave fibers in
+//! an endless loop and end; to return an error from the switch in any case, since a loop that
+//! ignores it would keep the thread.
 //!
 //! Added destructors show in libc's own list: its head is a word at the same place in the
 //! thread-locals of each thread, which [`find`] looks for. Where it isn't found, each fiber that is
 //! left costs a guard.
 
-use super::{CURRENT, Inner};
+use super::{CURRENT, DEAD, Error, Inner, State, go};
 use raddle_arch::thread_local_word;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::ptr::{null, null_mut};
+use std::panic::resume_unwind;
+use std::ptr::{null, null_mut, without_provenance};
+use std::rc::Rc;
 use std::slice;
 use std::sync::Once;
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -35,15 +48,88 @@ const UNKNOWN: isize = 0;
 static HEAD: AtomicIsize = AtomicIsize::new(UNKNOWN);
 static SEARCH: Once = Once::new();
 
+/// Neither the address of an entry in libc's list nor that of a thread block.
+const NEVER: usize = 1;
+/// In [`DEAD`]: the fiber that continues ends itself.
+pub(super) const END: *const Inner = without_provenance(NEVER);
+/// The number of switches that a fiber may try while it ends.
+const MOST_TRIES: u32 = 100;
+
 thread_local! {
-    /// The head of the list after the newest guard was added; 0 where the head isn't known.
-    static SEEN: Cell<usize> = const { Cell::new(0) };
+    /// The head of the list after the newest guard was added; [`NEVER`] where the head isn't known,
+    /// before the first guard, and once switches are forbidden.
+    static SEEN: Cell<usize> = const { Cell::new(NEVER) };
     /// True once there was a guard: fibers may be suspended.
     static HAS_GUARD: Cell<bool> = const { Cell::new(false) };
-    /// True once a guard was called: no fiber is continued any more.
+    /// True once a guard was called: no fiber is continued any more, but to end.
     static IS_OVER: Cell<bool> = const { Cell::new(false) };
     /// The fiber that ran when a guard was called.
     static LAST: Cell<*const Inner> = const { Cell::new(null()) };
+    /// The newest fiber that was started and has not ended; null if there is none.
+    static STARTED: Cell<*const Inner> = const { Cell::new(null()) };
+    /// The context that waits until a fiber is unwound; null at other times.
+    static ENDER: Cell<*const Inner> = const { Cell::new(null()) };
+}
+
+/// What a fiber needs for its end.
+#[derive(Default)]
+pub(super) struct End {
+    /// True for a fiber that is unwound at its thread's end.
+    pub(super) unwinds: Cell<bool>,
+    /// The neighbours in the list of started fibers, or null.
+    newer: Cell<Link>,
+    older: Cell<Link>,
+    /// How often the fiber was told to end.
+    tries: Cell<u32>,
+}
+
+#[derive(Clone, Copy)]
+struct Link(*const Inner);
+
+impl Default for Link {
+    fn default() -> Self {
+        Self(null())
+    }
+}
+
+/// Makes a new fiber hold itself, and adds it to the list.
+pub(super) fn start(fiber: Rc<Inner>) {
+    let older = STARTED.get();
+    fiber.end.older.set(Link(older));
+    let at = Rc::into_raw(fiber);
+    // SAFETY: null, or a fiber on the list, which holds itself.
+    if let Some(older) = unsafe { older.as_ref() } {
+        older.end.newer.set(Link(at));
+    }
+    STARTED.set(at);
+}
+
+/// Removes a started fiber from the list.
+pub(super) fn unlink(fiber: &Inner) {
+    let (newer, older) = (fiber.end.newer.take().0, fiber.end.older.take().0);
+    // SAFETY: null, or fibers on the list, which hold themselves.
+    unsafe {
+        match newer.as_ref() {
+            Some(newer) => newer.end.older.set(Link(older)),
+            None => STARTED.set(older),
+        }
+        if let Some(older) = older.as_ref() {
+            older.end.newer.set(Link(newer));
+        }
+    }
+}
+
+/// Calls `f` with each started fiber until it returns true. Returns that fiber.
+fn find_started(f: impl Fn(&Inner) -> bool) -> Option<&'static Inner> {
+    let mut at = STARTED.get();
+    // SAFETY: null, or a fiber on the list, which holds itself until it has ended.
+    while let Some(fiber) = unsafe { at.as_ref() } {
+        if f(fiber) {
+            return Some(fiber);
+        }
+        at = fiber.end.older.get().0;
+    }
+    None
 }
 
 /// Returns true once the calling thread's fibers are lost.
@@ -56,8 +142,14 @@ pub(super) fn take_last() -> *const Inner {
     LAST.replace(null())
 }
 
-/// Forbids switches: no suspended fiber of the calling thread is continued any more.
-pub(crate) fn lose_fibers() {
+/// Returns the context to which the running fiber, which ends with its thread, switches at last;
+/// null if it doesn't.
+pub(super) fn ender() -> *const Inner {
+    ENDER.get()
+}
+
+/// Forbids switches, and unwinds the suspended fibers of the calling thread.
+pub(crate) fn end_fibers() {
     if !HAS_GUARD.get() {
         return;
     }
@@ -65,33 +157,98 @@ pub(crate) fn lose_fibers() {
     if !current.is_null() {
         LAST.set(current);
     }
-    IS_OVER.set(true);
+    SEEN.set(NEVER);
+    if IS_OVER.replace(true) {
+        return;
+    }
+    let waits = |fiber: &Inner| fiber.end.unwinds.get() && fiber.state.get() == State::Suspended;
+    while let Some(fiber) = find_started(waits) {
+        let ender = Inner::new(State::Running, None, None);
+        ENDER.set(&raw const ender);
+        DEAD.set(END);
+        // SAFETY: the fiber is suspended and holds itself; the ender lives here. The fiber comes
+        // back to the ender, with an unwound stack, and is freed.
+        _ = unsafe { go(&ender, fiber) };
+        ENDER.set(null());
+        CURRENT.set(null());
+    }
+}
+
+/// Unwinds the running fiber, which the end of its thread has continued.
+///
+/// # Errors
+/// [`Error::ThreadEnds`], where a panic would abort the process.
+#[cold]
+pub(super) fn end(own: &Inner) -> Result<(), Error> {
+    struct ThreadEnds;
+    own.end.tries.set(own.end.tries.get() + 1);
+    if own.end.tries.get() > MOST_TRIES {
+        eprintln!("raddle: a fiber goes on although its thread ends");
+        std::process::abort();
+    }
+    if cfg!(panic = "abort") || std::thread::panicking() {
+        return Err(Error::ThreadEnds);
+    }
+    resume_unwind(Box::new(ThreadEnds))
 }
 
 /// Adds a guard if destructors were added since the newest one. The running fiber is about to be
 /// left.
+///
+/// # Errors
+/// [`Error::ThreadEnds`], as [`end`], in a fiber that ends with its thread.
 #[inline(always)]
-pub(super) fn guard() {
+pub(super) fn guard() -> Result<(), Error> {
     // SAFETY: `HEAD` is the offset of a word in libc's thread-locals, which lie at the same place
     // in each thread; or 0, the first word of the block.
-    if unsafe { thread_local_word(HEAD.load(Ordering::Relaxed)) } != SEEN.get() {
-        add_guard();
+    if unsafe { thread_local_word(HEAD.load(Ordering::Relaxed)) } == SEEN.get() {
+        Ok(())
+    } else {
+        add_guard()
     }
 }
 
+/// Unwinds the running fiber if its thread ends.
+///
+/// # Errors
+/// As [`end`].
 #[cold]
-fn add_guard() {
-    unsafe extern "C" fn ends(_: *mut c_void) {
-        lose_fibers();
+pub(super) fn check() -> Result<(), Error> {
+    if !IS_OVER.get() {
+        return Ok(());
     }
+    // SAFETY: null or the running fiber, which holds itself.
+    unsafe { CURRENT.get().as_ref() }.map_or(Err(Error::ThreadEnds), end)
+}
+
+#[cold]
+fn add_guard() -> Result<(), Error> {
+    unsafe extern "C" fn ends(_: *mut c_void) {
+        end_fibers();
+    }
+    check()?;
     HAS_GUARD.set(true);
-    SEARCH.call_once(|| HEAD.store(find().unwrap_or(UNKNOWN), Ordering::Relaxed));
+    SEARCH.call_once(|| {
+        HEAD.store(find().unwrap_or(UNKNOWN), Ordering::Relaxed);
+        // SAFETY: a function that lives for ever. If libc has no memory to note it, a child with a
+        // suspended fiber may wait at its end for threads that it doesn't have.
+        unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+    });
     // SAFETY: a function that any thread may call at its end. Without memory libc aborts.
     unsafe { add(ends, null_mut(), library()) };
     SEEN.set(match HEAD.load(Ordering::Relaxed) {
-        UNKNOWN => 0,
+        UNKNOWN => NEVER,
         // SAFETY: as in `guard`.
         head => unsafe { thread_local_word(head) },
+    });
+    Ok(())
+}
+
+/// Leaves the fibers of the parent alone in the child of a fork: what they wait for may be gone.
+extern "C" fn in_child() {
+    _ = find_started(|fiber| {
+        fiber.end.unwinds.set(false);
+        false
     });
 }
 

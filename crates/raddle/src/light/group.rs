@@ -46,6 +46,9 @@ pub(super) struct Group {
     extra: AtomicU32,
     /// 1 while a host is being made.
     breeding: AtomicU32,
+    /// A host without a thread, since none could be made; it has its place among the hosts. Null
+    /// if there is none. Stored and taken while `breeding` is 1.
+    spare: AtomicPtr<Host>,
     /// 1 once there is a watch.
     is_watched: AtomicU32,
     /// The number of forks between the first process and this one. Stored in the child of a fork;
@@ -60,6 +63,7 @@ pub(super) static GROUP: Group = Group {
     count: AtomicU32::new(0),
     extra: AtomicU32::new(0),
     breeding: AtomicU32::new(0),
+    spare: AtomicPtr::new(std::ptr::null_mut()),
     is_watched: AtomicU32::new(0),
     epoch: AtomicU64::new(0),
 };
@@ -105,14 +109,7 @@ pub(super) fn ensure_watch() -> io::Result<()> {
 
 /// Makes a host. It sleeps, or works if there is work.
 fn add_host() -> io::Result<()> {
-    let index = GROUP.count.fetch_add(1, Ordering::AcqRel) as usize;
-    if index >= MOST {
-        GROUP.count.store(MOST as u32, Ordering::Release);
-        return Err(io::ErrorKind::WouldBlock.into());
-    }
-    let host: &'static Host = Box::leak(Box::new(Host::new(index)));
-    let at = std::ptr::from_ref(host).cast_mut();
-    GROUP.hosts[index].store(at, Ordering::Release); // before it can have anything to steal
+    let host = GROUP.new_host()?;
     GROUP.control.count.enter();
     // Without a name: a named thread is std's, and its first step waits for a `dlopen` under way.
     let made = Builder::new().stack_size(HOST_STACK).spawn(move || {
@@ -122,11 +119,31 @@ fn add_host() -> io::Result<()> {
     });
     if made.is_err() {
         GROUP.control.count.leave();
+        let at = std::ptr::from_ref(host).cast_mut();
+        GROUP.spare.store(at, Ordering::Release); // others may look at it, so it stays
     }
     made.map(|_| ())
 }
 
 impl Group {
+    /// Returns a host without a thread.
+    fn new_host(&self) -> io::Result<&'static Host> {
+        let spare = self.spare.swap(std::ptr::null_mut(), Ordering::Acquire);
+        // SAFETY: null or a host, which lives for ever; it has no thread.
+        if let Some(host) = unsafe { spare.as_ref() } {
+            return Ok(host);
+        }
+        let index = self.count.fetch_add(1, Ordering::AcqRel) as usize;
+        if index >= MOST {
+            self.count.store(MOST as u32, Ordering::Release);
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let host: &'static Host = Box::leak(Box::new(Host::new(index)));
+        let at = std::ptr::from_ref(host).cast_mut();
+        self.hosts[index].store(at, Ordering::Release); // before it can have anything to steal
+        Ok(host)
+    }
+
     /// Returns how many hosts may be active.
     fn limit(&self) -> u32 {
         let places = match runtime::carriers() {
@@ -204,10 +221,12 @@ impl Group {
             count: hosts_count,
             extra,
             breeding,
+            spare,
             is_watched,
             epoch,
         } = self;
         epoch.fetch_add(1, Ordering::Relaxed);
+        spare.store(std::ptr::null_mut(), Ordering::Relaxed); // its place is another's
         // SAFETY: the caller's promise.
         unsafe { control.injector.reset() };
         for counter in [&control.stranded, extra, breeding, is_watched] {

@@ -10,8 +10,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::{Duration, Instant};
+use std::vec;
 
-type Callback = Box<dyn FnOnce() + Send>;
+/// What a cancellation does.
+enum Callback {
+    Call(Box<dyn FnOnce() + Send>),
+    /// Cancels a linked source, too.
+    Link(Weak<Inner>),
+}
 
 #[derive(Default)]
 struct Inner {
@@ -94,11 +100,10 @@ impl CancelSource {
     pub fn linked(parents: &[&CancelToken]) -> Self {
         let inner = Arc::<Inner>::default();
         let link = |parent: &&CancelToken| {
-            let child = Arc::downgrade(&inner);
-            parent.on_cancel(move || {
-                if let Some(child) = child.upgrade() {
-                    child.cancel();
-                }
+            let child = Callback::Link(Arc::downgrade(&inner));
+            parent.register(child).unwrap_or_else(|_| {
+                inner.cancel(); // no callback is there yet
+                Registration::none()
             })
         };
         let _links = parents.iter().map(link).collect();
@@ -236,27 +241,32 @@ impl CancelToken {
     /// ```
     #[must_use = "dropping the registration takes the callback back"]
     pub fn on_cancel(&self, f: impl FnOnce() + Send + 'static) -> Registration {
-        let nothing = Registration {
-            inner: Weak::new(),
-            id: 0,
-        };
+        let callback = Callback::Call(Box::new(f));
+        self.register(callback).unwrap_or_else(|callback| {
+            if let Callback::Call(f) = callback {
+                f();
+            }
+            Registration::none()
+        })
+    }
+
+    /// Registers a callback; gives it back if the source was cancelled before.
+    fn register(&self, callback: Callback) -> Result<Registration, Callback> {
         let Some(inner) = &self.inner else {
-            return nothing;
+            return Ok(Registration::none());
         };
         let mut callbacks = lock(&inner.callbacks);
         // Checked under the lock that the canceller takes after it has set the flag.
         if inner.is_cancelled() {
-            drop(callbacks);
-            f();
-            return nothing;
+            return Err(callback);
         }
         let id = callbacks.next;
         callbacks.next += 1;
-        callbacks.waiting.push((id, Box::new(f)));
-        Registration {
+        callbacks.waiting.push((id, callback));
+        Ok(Registration {
             inner: Arc::downgrade(inner),
             id,
-        }
+        })
     }
 
     /// Waits for the cancellation, at most `timeout`. Returns whether it came.
@@ -302,17 +312,37 @@ impl Inner {
         self.cancelled.load(Ordering::Acquire)
     }
 
-    fn cancel(&self) -> bool {
+    /// Marks the source as cancelled, and returns its callbacks the first time.
+    fn begin_to_cancel(&self) -> Option<vec::IntoIter<(u64, Callback)>> {
         if self.cancelled.swap(true, Ordering::AcqRel) {
-            return false;
+            return None;
         }
         let callbacks = std::mem::take(&mut lock(&self.callbacks).waiting);
         self.waiters.notify_all();
+        Some(callbacks.into_iter())
+    }
+
+    /// Cancels this source and all that are linked to it, each at its place among the callbacks. A
+    /// chain of sources may have any length: it takes no stack.
+    fn cancel(&self) -> bool {
+        let Some(own) = self.begin_to_cancel() else {
+            return false;
+        };
         let mut panic = None;
-        for (_, callback) in callbacks {
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(callback)) {
-                let other = keep_first(&mut panic, payload);
-                quietly(|| drop(other));
+        let mut under_way = vec![own];
+        while let Some(callbacks) = under_way.last_mut() {
+            match callbacks.next() {
+                None => _ = under_way.pop(),
+                Some((_, Callback::Link(child))) => {
+                    let child = child.upgrade();
+                    under_way.extend(child.and_then(|child| child.begin_to_cancel()));
+                }
+                Some((_, Callback::Call(f))) => {
+                    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+                        let other = keep_first(&mut panic, payload);
+                        quietly(|| drop(other));
+                    }
+                }
             }
         }
         match panic {
@@ -338,6 +368,14 @@ pub struct Registration {
 }
 
 impl Registration {
+    /// A registration of nothing.
+    fn none() -> Self {
+        Self {
+            inner: Weak::new(),
+            id: 0,
+        }
+    }
+
     /// Takes the callback back. Returns true if it has not run and never will.
     ///
     /// # Examples

@@ -116,6 +116,14 @@ pub(super) struct State {
     panic: Option<Box<dyn Any + Send>>,
 }
 
+impl Drop for State {
+    fn drop(&mut self) {
+        // The pool may end on any thread.
+        let payload = self.panic.take();
+        quietly(|| drop(payload));
+    }
+}
+
 impl State {
     pub(super) fn running(&self) -> usize {
         (self.alive - self.idle.len()).saturating_sub(self.blocked)

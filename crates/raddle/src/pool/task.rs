@@ -6,7 +6,8 @@ use super::context::Context;
 use super::errors::TaskError;
 use super::sync::{lock, quietly};
 use super::worker::blocking;
-use crate::completion::cell::{self, Consumer, Producer};
+use crate::completion::cell::{self, Consumer, Producer, Step};
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -47,8 +48,9 @@ trait Work: Send + Sync {
     fn run(&self) -> bool;
     /// Allows the closure to run.
     fn make_ready(&self);
-    /// Withdraws the closure, if it has not started. Returns whether it had not.
-    fn withdraw(&self, why: TaskError) -> bool;
+    /// Withdraws the closure, if it has not started. Returns `None` if it had, else the step that
+    /// is to be run next, if there is one.
+    fn withdraw(&self, why: TaskError) -> Option<Option<Step>>;
     /// Returns whether the calling thread is running the closure.
     fn is_running_here(&self) -> bool;
 }
@@ -96,18 +98,33 @@ impl<F: FnOnce() -> T + Send, T: Send> Work for Body<F, T> {
         self.ready.store(true, Ordering::Release);
     }
 
-    fn withdraw(&self, why: TaskError) -> bool {
-        let taken = lock(&self.closure).take();
-        let Some((closure, producer)) = taken else {
-            return false;
-        };
-        producer.finish(Err(why));
-        drop(closure);
-        true
+    fn withdraw(&self, why: TaskError) -> Option<Option<Step>> {
+        let (closure, producer) = lock(&self.closure).take()?;
+        let mut told = Told(producer.finish_in_chain(Err(why)));
+        drop(closure); // may panic
+        Some(told.0.take())
     }
 
     fn is_running_here(&self) -> bool {
         self.runner.load(Ordering::Relaxed) == own_number()
+    }
+}
+
+/// A step that is run when it is dropped.
+struct Told(Option<Step>);
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        Step::run_all(self.0.take());
+    }
+}
+
+impl dyn Work {
+    /// Withdraws the closure, if it has not started, and tells the outcome. Returns whether it had
+    /// not.
+    fn cancel(&self) -> bool {
+        let step = self.withdraw(TaskError::Cancelled);
+        step.map(Step::run_all).is_some()
     }
 }
 
@@ -116,8 +133,28 @@ struct Queued(Arc<dyn Work>);
 
 impl Drop for Queued {
     fn drop(&mut self) {
-        self.0.withdraw(TaskError::Discarded);
+        let step = self.0.withdraw(TaskError::Discarded).flatten();
+        match step {
+            Some(step) if QUEUES.replace(false) => NEXT.set(Some(step)),
+            step => Step::run_all(step),
+        }
     }
+}
+
+thread_local! {
+    /// True while a continuation queues its task.
+    static QUEUES: Cell<bool> = const { Cell::new(false) };
+    /// The step of a task that was discarded meanwhile.
+    static NEXT: Cell<Option<Step>> = const { Cell::new(None) };
+}
+
+/// Calls `queue`, and returns the step of the first task that this discards: a chain of tasks of a
+/// closed pool takes no stack.
+fn queue_in_chain(queue: impl FnOnce()) -> Option<Step> {
+    QUEUES.set(true);
+    queue();
+    QUEUES.set(false);
+    NEXT.take()
 }
 
 /// Makes a task and the closure to queue for it.
@@ -148,7 +185,7 @@ where
         _cancellation: cancellable.then(|| {
             token.on_cancel(move || {
                 if let Some(work) = weak.upgrade() {
-                    work.withdraw(TaskError::Cancelled);
+                    work.cancel();
                 }
             })
         }),
@@ -242,7 +279,7 @@ impl<T: Send + 'static> Task<T> {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn cancel(&self) -> bool {
-        self.work.withdraw(TaskError::Cancelled)
+        self.work.cancel()
     }
 
     /// Adds a continuation: a task that is queued when this one is done, and gets its outcome.
@@ -272,7 +309,7 @@ impl<T: Send + 'static> Task<T> {
             *lock(&input) = Some(outcome);
             next.make_ready();
             // A pool that accepts no more work drops the closure, and so discards the task.
-            let _ = pool.queue_exempt(queued);
+            queue_in_chain(|| _ = pool.queue_exempt(queued))
         };
         self.outcome.take().expect(POLLED).give_to(go_on);
         task

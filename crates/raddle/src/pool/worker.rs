@@ -81,8 +81,8 @@ pub(super) fn run(shared: Arc<Shared>, id: usize) {
 
 impl Drop for Local {
     fn drop(&mut self) {
+        crate::fiber::end_fibers(); // a suspended fiber may refer to this
         CURRENT.set(null());
-        crate::fiber::lose_fibers(); // a suspended fiber may refer to this
         if self.shared.is_forked() {
             return;
         }

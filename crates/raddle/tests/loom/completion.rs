@@ -141,7 +141,8 @@ fn what_comes_next_is_done_once() {
             counted.fetch_add(1, Ordering::Relaxed);
             value + 1
         });
-        assert_eq!(next.wait().unwrap(), 6);
+        let last = next.then(|value| value * 2); // the end of a chain
+        assert_eq!(last.wait().unwrap(), 12);
         thread.join().unwrap();
         assert_eq!(calls.load(Ordering::Relaxed), 1);
     });

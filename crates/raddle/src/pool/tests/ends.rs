@@ -216,3 +216,72 @@ fn linked_sources_and_callbacks_behave() {
         "a panic does not keep others from running"
     );
 }
+
+/// Longer than any stack allows, if each link took a part of it.
+const CHAIN: usize = 100_000;
+
+#[test]
+fn a_chain_of_linked_sources_takes_no_stack() {
+    let first = CancelSource::new();
+    let mut chain = vec![first];
+    for _ in 0..CHAIN {
+        let parent = chain.last().unwrap().token();
+        chain.push(CancelSource::linked(&[&parent]));
+    }
+    assert!(chain[0].cancel());
+    assert!(chain.iter().all(CancelSource::is_cancelled));
+    let last = CancelSource::linked(&[&chain[CHAIN].token()]);
+    assert!(last.is_cancelled() && !last.cancel());
+}
+
+#[test]
+fn linked_sources_are_cancelled_in_the_order_of_their_links() {
+    let source = CancelSource::new();
+    let (sender, order) = mpsc::channel();
+    let notes = |token: &CancelToken, name| {
+        let sender = sender.clone();
+        let note = move || sender.send(name).unwrap();
+        token.on_cancel(note).keep();
+    };
+    let token = source.token();
+    notes(&token, 1);
+    let child = CancelSource::linked(&[&token]);
+    notes(&child.token(), 2);
+    let panics = || std::panic::resume_unwind(Box::new("first"));
+    child.token().on_cancel(panics).keep();
+    let grandchild = CancelSource::linked(&[&child.token(), &token]);
+    notes(&grandchild.token(), 3);
+    notes(&child.token(), 4);
+    notes(&token, 5);
+    let cancels = std::panic::AssertUnwindSafe(|| source.cancel());
+    let panic = std::panic::catch_unwind(cancels).unwrap_err();
+    assert_eq!(panic.downcast_ref(), Some(&"first"));
+    assert!(order.try_iter().eq(1..=5));
+}
+
+#[test]
+fn a_chain_of_tasks_of_a_closed_pool_takes_no_stack() {
+    for head_runs in [false, true] {
+        let pool = fixed(1);
+        let gate = gate(&pool);
+        let (started, is_started) = mpsc::channel();
+        let (goes_on, waits) = mpsc::channel();
+        let head = move || {
+            started.send(()).unwrap();
+            waits.recv().unwrap();
+        };
+        let head = pool.task(head).unwrap();
+        let then = |link: Task<_>, _| link.then(|outcome| outcome.unwrap());
+        let chain = (0..CHAIN).fold(head, then);
+        if head_runs {
+            drop(gate);
+            is_started.recv_timeout(LONG).unwrap();
+            pool.dispose(Pending::Drop, Some(Duration::ZERO));
+            goes_on.send(()).unwrap();
+        } else {
+            pool.dispose(Pending::Drop, Some(Duration::ZERO));
+            drop(gate);
+        }
+        assert!(matches!(chain.wait(), Err(TaskError::Discarded)));
+    }
+}
