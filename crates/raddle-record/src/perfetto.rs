@@ -22,24 +22,25 @@ mod messages;
 mod names;
 mod others;
 mod sched;
+mod threads;
 
 use std::io::{self, Write};
-use std::rc::Rc;
 
 use raddle_inspect::{By, Event, EventKind, WaitKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::rings::Lane;
 use counters::Counters;
-use encode::{Encoder, TrackKind};
+use encode::{Encoder, Flow, TrackKind};
 use messages::{
     Clock, ClockSnapshot, CounterDescriptor, Process, ProcessDescriptor, ProcessTree, Thread,
     ThreadDescriptor, TracePacket, TrackDescriptor,
 };
-use names::{Name, Names};
+use names::{Known, Name, Names};
 use others::Others;
 pub use others::{OtherProcess, WokenBy};
 use sched::Bundles;
+use threads::{Place, Threads};
 
 /// Linux's clock ids.
 const BOOTTIME: u32 = 6;
@@ -62,7 +63,7 @@ const TEXTS_MAX: usize = 1 << 16;
 pub struct PerfettoWriter<W> {
     encoder: Encoder<W>,
     pid: i32,
-    threads: FxHashMap<u32, ThreadState>,
+    threads: Threads,
     /// Engines and shares that are shown.
     groups: FxHashSet<u32>,
     bundles: Bundles,
@@ -72,22 +73,6 @@ pub struct PerfettoWriter<W> {
     counters: Counters,
     others: Others,
     counts: Counts,
-}
-
-/// What is known of a thread.
-#[derive(Default)]
-struct ThreadState {
-    name: Option<Box<str>>,
-    /// The number of its engine or share.
-    group: u32,
-    /// It has a track.
-    is_shown: bool,
-    is_waiting: bool,
-    /// What ended its wait, as annotations.
-    woken_by: Option<Rc<[u8]>>,
-    is_in_kernel: bool,
-    /// The program's spans that are open.
-    spans: u32,
 }
 
 /// How many events of each kind were written.
@@ -107,7 +92,7 @@ impl<W: Write> PerfettoWriter<W> {
         let mut writer = PerfettoWriter {
             encoder: Encoder::new(output),
             pid: pid as i32,
-            threads: FxHashMap::default(),
+            threads: Threads::default(),
             groups: FxHashSet::default(),
             bundles: Bundles::default(),
             names: Names::default(),
@@ -155,7 +140,8 @@ impl<W: Write> PerfettoWriter<W> {
     /// # Errors
     /// Those of the output.
     pub fn name(&mut self, tid: u32, name: &str, group: u32) -> io::Result<()> {
-        let thread = self.threads.entry(tid).or_default();
+        let place = self.threads.add(tid);
+        let thread = self.threads.at_mut(place);
         if thread.name.as_deref() == Some(name) {
             return Ok(());
         }
@@ -199,8 +185,8 @@ impl<W: Write> PerfettoWriter<W> {
 
     /// Returns true if the thread has a name here.
     pub fn knows(&self, tid: u32) -> bool {
-        let thread = self.threads.get(&tid);
-        thread.is_some_and(|thread| thread.name.is_some())
+        let place = self.threads.find(tid);
+        place.is_some_and(|place| self.threads.at(place).name.is_some())
     }
 
     /// Returns the place of an event's text in the process's memory, and its length or 0, if the
@@ -231,14 +217,20 @@ impl<W: Write> PerfettoWriter<W> {
             EventKind::STEAL => self.mark(tid, Name::MovedFrom(event.other), boot_ns),
             EventKind::SIGNAL => self.mark(tid, Name::Signal(event.other), boot_ns),
             EventKind::BLOCK => self.enter_kernel(tid, boot_ns),
-            EventKind::RETURN => self.leave_kernel(tid, boot_ns),
+            EventKind::RETURN => match self.threads.find(tid) {
+                Some(place) => self.leave_kernel(place, boot_ns),
+                None => Ok(()),
+            },
             EventKind::QUEUE => {
                 self.counters.queues(lane, event);
                 self.count(boot_ns)
             }
             EventKind::SPAN_BEGIN => self.begin_span(event, boot_ns),
-            EventKind::SPAN_END => self.end_span(tid, boot_ns),
-            EventKind::INSTANT => self.mark_text(event, boot_ns),
+            EventKind::SPAN_END => match self.threads.find(tid) {
+                Some(place) => self.end_span(place, boot_ns),
+                None => Ok(()),
+            },
+            EventKind::INSTANT => self.mark(tid, text_name(event), boot_ns),
             EventKind::COUNTER => self.count_text(event, boot_ns),
             _ => Ok(()),
         }
@@ -252,52 +244,55 @@ impl<W: Write> PerfettoWriter<W> {
             (_, true) => RUNNABLE,
             _ => SLEEPING,
         };
-        let mut name = None;
-        let mut waited = None;
-        if event.other != 0 {
-            self.counts.runs += 1;
-            let next = self.threads.entry(event.other).or_default();
-            if std::mem::take(&mut next.is_waiting) {
-                waited = Some(next.woken_by.take());
-            }
-            name = next.name.as_deref();
-        }
+        let runs = event.other != 0;
+        let next = runs.then(|| self.threads.add(event.other));
         let bundle = self.bundles.of(cpu_of(lane));
-        bundle.switch(event.other, name, state, boot_ns);
+        let before = std::mem::replace(&mut bundle.running, next);
+        let mut waited = None;
+        match next {
+            Some(place) => {
+                self.counts.runs += 1;
+                let thread = self.threads.at_mut(place);
+                if std::mem::take(&mut thread.is_waiting) {
+                    waited = Some(thread.woken_by.take());
+                }
+                bundle.switch(Some(thread), state, boot_ns);
+            }
+            None => bundle.switch(None, state, boot_ns),
+        }
+        // Carriers of bound threads don't count.
+        let is_counted = !matches!(lane, Lane::Bound(_));
+        let is_change = is_counted && std::mem::replace(&mut bundle.runs, runs) != runs;
         if bundle.is_full() {
-            self.encoder.encoded(&bundle.take(cpu_of(lane)))?;
+            self.encoder.encoded(&bundle.take())?;
         }
         if event.thread != 0 {
-            self.leave(event, state, boot_ns)?;
+            let place = self.threads.add_at(before, event.thread);
+            self.leave(place, event, state, boot_ns)?;
         }
-        if let Some(woken_by) = waited {
-            let track = self.track(event.other)?;
+        if let (Some(woken_by), Some(place)) = (waited, next) {
+            let track = self.track(place)?;
             let annotations = woken_by.as_deref().unwrap_or_default();
             self.encoder.end(track, annotations, boot_ns)?;
         }
-        if self.counters.runs(lane, event.other != 0, boot_ns) {
+        if is_change && self.counters.runs(runs, boot_ns) {
             self.count(boot_ns)?;
         }
         Ok(())
     }
 
     /// The thread of a switch stops running.
-    fn leave(&mut self, event: &Event, state: u64, boot_ns: u64) -> io::Result<()> {
-        let thread = self.threads.entry(event.thread).or_default();
-        if thread.is_in_kernel {
-            self.leave_kernel(event.thread, boot_ns)?;
+    fn leave(&mut self, place: Place, event: &Event, state: u64, boot_ns: u64) -> io::Result<()> {
+        if self.threads.at(place).is_in_kernel {
+            self.leave_kernel(place, boot_ns)?;
         }
         match state {
-            SLEEPING => self.begin_wait(event, boot_ns),
+            SLEEPING => self.begin_wait(place, event, boot_ns),
             DEAD => {
-                while self
-                    .threads
-                    .get(&event.thread)
-                    .is_some_and(|it| it.spans != 0)
-                {
-                    self.end_span(event.thread, boot_ns)?;
+                while self.threads.at(place).spans != 0 {
+                    self.end_span(place, boot_ns)?;
                 }
-                self.threads.remove(&event.thread);
+                self.threads.remove(place);
                 Ok(())
             }
             _ => Ok(()),
@@ -306,101 +301,102 @@ impl<W: Write> PerfettoWriter<W> {
 
     fn wake(&mut self, lane: Lane, event: &Event, boot_ns: u64) -> io::Result<()> {
         self.counts.wakes += 1;
-        let thread = self.threads.get(&event.thread);
-        let name = thread.and_then(|thread| thread.name.as_deref());
-        let cpu = cpu_of(lane);
-        let bundle = self.bundles.of(cpu);
+        let place = self.threads.find(event.thread);
+        let woken = place.map(|place| self.threads.at_mut(place));
+        let bundle = self.bundles.of(cpu_of(lane));
         let is_by_thread = matches!(Event::by(event.other), By::Thread(_));
-        bundle.wake(event.thread, name, (cpu, is_by_thread), boot_ns);
+        bundle.wake(event.thread, woken, is_by_thread, boot_ns);
         if bundle.is_full() {
-            self.encoder.encoded(&bundle.take(cpu))?;
+            self.encoder.encoded(&bundle.take())?;
         }
         Ok(())
     }
 
-    fn begin_wait(&mut self, event: &Event, boot_ns: u64) -> io::Result<()> {
-        let thread = self.threads.entry(event.thread).or_default();
+    fn begin_wait(&mut self, place: Place, event: &Event, boot_ns: u64) -> io::Result<()> {
+        let thread = self.threads.at_mut(place);
         if std::mem::replace(&mut thread.is_waiting, true) {
             return Ok(());
         }
-        self.begin(event.thread, Name::Wait(event.wait, event.arg), boot_ns)
+        let mut known = thread.waited;
+        let track = self.track(place)?;
+        let name = Name::Wait(event.wait, event.arg);
+        self.on_track((TrackKind::Begin, track), name, &mut known, None, boot_ns)?;
+        self.threads.at_mut(place).waited = known;
+        Ok(())
     }
 
     fn enter_kernel(&mut self, tid: u32, boot_ns: u64) -> io::Result<()> {
-        let thread = self.threads.entry(tid).or_default();
-        if tid == 0 || thread.is_waiting || std::mem::replace(&mut thread.is_in_kernel, true) {
+        if tid == 0 {
             return Ok(());
         }
-        self.begin(tid, Name::InKernel, boot_ns)
+        let place = self.threads.add(tid);
+        let thread = self.threads.at_mut(place);
+        if thread.is_waiting || std::mem::replace(&mut thread.is_in_kernel, true) {
+            return Ok(());
+        }
+        self.begin(place, Name::InKernel, boot_ns)
     }
 
-    fn leave_kernel(&mut self, tid: u32, boot_ns: u64) -> io::Result<()> {
-        let thread = self.threads.entry(tid).or_default();
-        if !std::mem::take(&mut thread.is_in_kernel) {
+    fn leave_kernel(&mut self, place: Place, boot_ns: u64) -> io::Result<()> {
+        if !std::mem::take(&mut self.threads.at_mut(place).is_in_kernel) {
             return Ok(());
         }
-        let track = self.track(tid)?;
+        let track = self.track(place)?;
         self.encoder.end(track, &[], boot_ns)
     }
 
     fn begin_span(&mut self, event: &Event, boot_ns: u64) -> io::Result<()> {
-        self.threads.entry(event.thread).or_default().spans += 1;
-        let name = self.text_name(event);
-        self.begin(event.thread, name, boot_ns)
+        let place = self.threads.add(event.thread);
+        self.threads.at_mut(place).spans += 1;
+        self.begin(place, text_name(event), boot_ns)
     }
 
-    fn end_span(&mut self, tid: u32, boot_ns: u64) -> io::Result<()> {
-        let thread = self.threads.entry(tid).or_default();
+    fn end_span(&mut self, place: Place, boot_ns: u64) -> io::Result<()> {
+        let thread = self.threads.at_mut(place);
         if thread.spans == 0 {
             return Ok(()); // it began before the trace
         }
         thread.spans -= 1;
-        let track = self.track(tid)?;
+        let track = self.track(place)?;
         self.encoder.end(track, &[], boot_ns)
     }
 
-    fn begin(&mut self, tid: u32, name: Name, boot_ns: u64) -> io::Result<()> {
-        let track = self.track(tid)?;
-        self.on_track(track, TrackKind::Begin, name, &[], boot_ns)
+    fn begin(&mut self, place: Place, name: Name, boot_ns: u64) -> io::Result<()> {
+        let track = self.track(place)?;
+        let kind = (TrackKind::Begin, track);
+        self.on_track(kind, name, &mut Known::default(), None, boot_ns)
     }
 
     fn mark(&mut self, tid: u32, name: Name, boot_ns: u64) -> io::Result<()> {
         if tid == 0 {
             return Ok(());
         }
-        let track = self.track(tid)?;
-        self.on_track(track, TrackKind::Instant, name, &[], boot_ns)
+        let place = self.threads.add(tid);
+        let track = self.track(place)?;
+        let kind = (TrackKind::Instant, track);
+        self.on_track(kind, name, &mut Known::default(), None, boot_ns)
     }
 
-    fn mark_text(&mut self, event: &Event, boot_ns: u64) -> io::Result<()> {
-        let name = self.text_name(event);
-        self.mark(event.thread, name, boot_ns)
-    }
-
-    /// Writes a slice or a mark; `fields` are more fields of the event, encoded.
+    /// Writes a slice or a mark, with an arrow; `known` is likely its name.
+    #[inline]
     fn on_track(
         &mut self,
-        track: u64,
-        kind: TrackKind,
+        (kind, track): (TrackKind, u64),
         name: Name,
-        fields: &[u8],
+        known: &mut Known,
+        flow: Option<Flow>,
         boot_ns: u64,
     ) -> io::Result<()> {
         if self.names.are_full() {
-            self.names = Names::default();
+            self.names.restart();
             self.encoder.begin_names()?;
         }
-        let (iid, is_new) = self.names.number(name);
+        let (iid, is_new) = self.names.number(name, known);
         let texts = &self.texts;
         let text = is_new.then(|| name.text(|place| texts.get(&place).map(|it| &**it)));
         let category = name.category();
         self.encoder
-            .named((kind, track), (category, iid), text, fields, boot_ns)
-    }
-
-    fn text_name(&self, event: &Event) -> Name {
-        let (address, length) = text_of(event).unwrap_or_default();
-        Name::Text(address, length)
+            .named((kind, track), (category, iid), text, flow, boot_ns)
     }
 
     /// A value of a counter of the program's.
@@ -440,26 +436,34 @@ impl<W: Write> PerfettoWriter<W> {
     }
 
     /// Returns the id of a thread's track.
-    fn track(&mut self, tid: u32) -> io::Result<u64> {
-        let uuid = u64::from(tid) << 1 | 1;
-        let thread = self.threads.entry(tid).or_default();
-        if !std::mem::replace(&mut thread.is_shown, true) {
-            let pid = match thread.group {
-                0 => self.pid,
-                group => GROUP_PIDS | group as i32,
-            };
-            let descriptor = ThreadDescriptor {
-                pid: Some(pid),
-                tid: Some(i64::from(tid)),
-                thread_name: thread.name.as_deref().map(str::to_owned),
-            };
-            self.encoder.track(TrackDescriptor {
-                uuid: Some(uuid),
-                thread: Some(descriptor),
-                ..TrackDescriptor::default()
-            })?;
+    #[inline]
+    fn track(&mut self, place: Place) -> io::Result<u64> {
+        let thread = self.threads.at(place);
+        if !thread.is_shown {
+            self.show(place)?;
         }
-        Ok(uuid)
+        Ok(track_of(self.threads.at(place).tid))
+    }
+
+    /// Gives a thread a track.
+    #[cold]
+    fn show(&mut self, place: Place) -> io::Result<()> {
+        let thread = self.threads.at_mut(place);
+        thread.is_shown = true;
+        let pid = match thread.group {
+            0 => self.pid,
+            group => GROUP_PIDS | group as i32,
+        };
+        let descriptor = ThreadDescriptor {
+            pid: Some(pid),
+            tid: Some(i64::from(thread.tid)),
+            thread_name: thread.name.as_deref().map(str::to_owned),
+        };
+        self.encoder.track(TrackDescriptor {
+            uuid: Some(track_of(thread.tid)),
+            thread: Some(descriptor),
+            ..TrackDescriptor::default()
+        })
     }
 
     /// Writes what is left, ends the slices that are open, and returns how many events there were.
@@ -467,15 +471,11 @@ impl<W: Write> PerfettoWriter<W> {
     /// # Errors
     /// Those of the output.
     pub fn finish(mut self, boot_ns: u64) -> io::Result<Counts> {
-        let open = |thread: &ThreadState| {
-            u32::from(thread.is_waiting) + u32::from(thread.is_in_kernel) + thread.spans
-        };
-        let threads = self.threads.iter();
-        let mut open: Vec<_> = threads.map(|(&tid, thread)| (tid, open(thread))).collect();
-        open.sort_unstable();
-        for (tid, count) in open {
-            for _ in 0..count {
-                let track = self.track(tid)?;
+        for place in self.threads.in_order() {
+            let thread = self.threads.at(place);
+            let slices = u32::from(thread.is_waiting) + u32::from(thread.is_in_kernel);
+            for _ in 0..slices + thread.spans {
+                let track = self.track(place)?;
                 self.encoder.end(track, &[], boot_ns)?;
             }
         }
@@ -499,6 +499,15 @@ fn cpu_of(lane: Lane) -> u32 {
 
 /// Perfetto refuses numbers of CPUs from 4096 on.
 const OTHERS: u32 = 4095;
+
+fn track_of(tid: u32) -> u64 {
+    u64::from(tid) << 1 | 1
+}
+
+fn text_name(event: &Event) -> Name {
+    let (address, length) = text_of(event).unwrap_or_default();
+    Name::Text(address, length)
+}
 
 /// Returns the place of an event's text and its length, if it has one.
 fn text_of(event: &Event) -> Option<(u64, u8)> {

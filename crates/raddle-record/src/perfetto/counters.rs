@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use raddle_inspect::Event;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use crate::rings::Lane;
 
@@ -39,7 +39,8 @@ pub(super) struct Counters {
     all: BTreeMap<Kind, Counter>,
     /// Counters that have another value than in the trace.
     changed: Vec<Kind>,
-    running: FxHashSet<Lane>,
+    /// The carriers that run a thread.
+    running: u64,
     running_due_ns: u64,
     /// Counters of the program's, by their names.
     own: FxHashMap<Box<str>, u64>,
@@ -67,21 +68,16 @@ impl Counters {
         self.set(Kind::Runnable, sum);
     }
 
-    /// A carrier runs a thread, or none. Returns true if that is to be written. Carriers of bound
-    /// threads don't count.
-    pub(super) fn runs(&mut self, lane: Lane, runs: bool, boot_ns: u64) -> bool {
-        if matches!(lane, Lane::Bound(_)) {
-            return false;
-        }
-        let is_change = if runs {
-            self.running.insert(lane)
+    /// A carrier has begun to run threads, or has ended. Returns true if that is to be written.
+    #[cold]
+    pub(super) fn runs(&mut self, runs: bool, boot_ns: u64) -> bool {
+        if runs {
+            self.running += 1;
         } else {
-            self.running.remove(&lane)
-        };
-        if is_change {
-            self.set(Kind::Running, self.running.len() as u64);
+            self.running -= 1;
         }
-        is_change && boot_ns >= self.running_due_ns
+        self.set(Kind::Running, self.running);
+        boot_ns >= self.running_due_ns
     }
 
     fn set(&mut self, kind: Kind, value: u64) {

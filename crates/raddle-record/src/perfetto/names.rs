@@ -7,10 +7,11 @@ use rustc_hash::FxHashMap;
 const NAMES_MAX: usize = 1 << 16;
 
 /// What a slice or a mark is named after.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub(super) enum Name {
     /// What a thread waits for, and its argument.
     Wait(WaitKind, u64),
+    #[default]
     Preempted,
     /// The carrier that the thread came from.
     MovedFrom(u32),
@@ -85,18 +86,46 @@ fn wait_name(wait: WaitKind, arg: u64) -> String {
 #[derive(Default)]
 pub(super) struct Names {
     numbers: FxHashMap<Name, u64>,
+    /// How often numbers have begun anew.
+    restarts: u32,
+}
+
+/// A name that was looked up, with its number then.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Known {
+    name: Name,
+    /// 0 for none.
+    number: u64,
+    restarts: u32,
 }
 
 impl Names {
     /// Returns true if the numbers must begin anew.
+    #[inline]
     pub(super) fn are_full(&self) -> bool {
         self.numbers.len() == NAMES_MAX
     }
 
-    /// Returns a name's number, and whether it is new.
-    pub(super) fn number(&mut self, name: Name) -> (u64, bool) {
+    /// Begins the numbers anew.
+    pub(super) fn restart(&mut self) {
+        self.numbers.clear();
+        self.restarts = self.restarts.wrapping_add(1);
+    }
+
+    /// Returns a name's number, and whether it is new. `known` is likely the same name.
+    #[inline]
+    pub(super) fn number(&mut self, name: Name, known: &mut Known) -> (u64, bool) {
+        let is_it = known.number != 0 && known.name == name && known.restarts == self.restarts;
+        if is_it {
+            return (known.number, false);
+        }
         let next = self.numbers.len() as u64 + 1;
         let number = *self.numbers.entry(name).or_insert(next);
+        *known = Known {
+            name,
+            number,
+            restarts: self.restarts,
+        };
         (number, number == next)
     }
 }

@@ -9,9 +9,9 @@ use std::rc::Rc;
 use rustc_hash::FxHashSet;
 
 use super::PerfettoWriter;
-use super::encode::{TrackKind, Value, put_annotation, put_fixed};
+use super::encode::{Flow, TrackKind, Value, put_annotation};
 use super::messages::{self, ProcessDescriptor, ProcessTree, TracePacket, TrackDescriptor};
-use super::names::Name;
+use super::names::{Known, Name};
 
 /// The id of another process's track is this with the process's id.
 pub(super) const OTHER_TRACK: u64 = 1 << 41;
@@ -72,7 +72,12 @@ impl WokenBy {
 #[derive(Default)]
 pub(super) struct Others {
     shown: FxHashSet<u32>,
+    /// The one of the last wake-up.
+    last: Option<u32>,
     flows: u64,
+    /// The names of the last marks.
+    wake_up: Known,
+    woken_by: Known,
 }
 
 impl<W: Write> PerfettoWriter<W> {
@@ -81,7 +86,10 @@ impl<W: Write> PerfettoWriter<W> {
     /// # Errors
     /// Those of the output.
     pub fn woken_by(&mut self, tid: u32, by: &WokenBy, boot_ns: u64) -> io::Result<()> {
-        let thread = self.threads.entry(tid).or_default();
+        let Some(place) = self.threads.find(tid) else {
+            return Ok(());
+        };
+        let thread = self.threads.at_mut(place);
         if !thread.is_waiting {
             return Ok(());
         }
@@ -93,22 +101,30 @@ impl<W: Write> PerfettoWriter<W> {
             return Ok(());
         };
         self.others.flows += 1;
-        let flow = |field| {
-            let mut bytes = Vec::new();
-            put_fixed(field, self.others.flows, &mut bytes);
-            bytes
-        };
-        let (begins, ends) = (flow(FLOWS), flow(ENDING_FLOWS));
-        let track = self.track(tid)?;
-        self.on_track(other, TrackKind::Instant, Name::WakeUp, &begins, boot_ns)?;
+        let number = self.others.flows;
+        let flow = |field| Some(Flow { field, number });
+        let track = self.track(place)?;
+        let Others {
+            mut wake_up,
+            mut woken_by,
+            ..
+        } = self.others;
+        let kind = |track| (TrackKind::Instant, track);
+        self.on_track(kind(other), Name::WakeUp, &mut wake_up, flow(FLOWS), boot_ns)?;
         let name = Name::WokenBy(process.pid);
-        self.on_track(track, TrackKind::Instant, name, &ends, boot_ns)
+        self.on_track(kind(track), name, &mut woken_by, flow(ENDING_FLOWS), boot_ns)?;
+        (self.others.wake_up, self.others.woken_by) = (wake_up, woken_by);
+        Ok(())
     }
 
     /// Returns the track of another process.
     fn other_track(&mut self, process: &OtherProcess) -> io::Result<Option<u64>> {
         let uuid = OTHER_TRACK | u64::from(process.pid);
+        if self.others.last == Some(process.pid) {
+            return Ok(Some(uuid));
+        }
         if self.others.shown.contains(&process.pid) {
+            self.others.last = Some(process.pid);
             return Ok(Some(uuid));
         }
         if self.others.shown.len() == OTHERS_MAX {
