@@ -9,12 +9,16 @@ mod sockets;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::{self, Display};
 use std::fs;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use raddle_inspect::WaitKind;
 use raddle_record::perfetto::OtherProcess;
+use rustix::fs::{Mode, OFlags, open, readlinkat_raw};
+use rustix::path::DecInt;
 use rustix::time::{ClockId, clock_gettime};
 
 use sockets::Sockets;
@@ -35,6 +39,10 @@ const NAMED_MAX: usize = 3;
 /// In the mode of a link in `/proc/PID/fd`: the descriptor can be read, or written.
 const READ: u32 = 0o400;
 const WRITE: u32 = 0o200;
+
+/// Room for what a link in `/proc/PID/fd` says.
+pub(crate) type Link = [MaybeUninit<u8>; 256];
+pub(crate) const LINK: Link = [MaybeUninit::uninit(); 256];
 
 /// The processes that can end a wait.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -62,6 +70,8 @@ type Ends = HashMap<End, Vec<(usize, u32)>>;
 /// See the module.
 pub(crate) struct Peers {
     pid: u32,
+    /// The links of the process's descriptors.
+    descriptors: Option<OwnedFd>,
     begun: Instant,
     /// The CPU time that looks have taken.
     spent: Duration,
@@ -69,8 +79,11 @@ pub(crate) struct Peers {
 
 impl Peers {
     pub(crate) fn new(pid: u32) -> Peers {
+        let path = format!("/proc/{pid}/fd");
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Peers {
             pid,
+            descriptors: open(path, flags, Mode::empty()).ok(),
             begun: Instant::now(),
             spent: Duration::ZERO,
         }
@@ -81,10 +94,12 @@ impl Peers {
         self.spent <= BURST + self.begun.elapsed() / PART
     }
 
-    /// Returns what a descriptor is; `None` for other objects.
-    pub(crate) fn link(&self, (kind, object): Object) -> Option<PathBuf> {
-        let is_descriptor = kind.is_descriptor();
-        is_descriptor.then(|| fs::read_link(format!("/proc/{}/fd/{object}", self.pid)).ok())?
+    /// Writes what a descriptor is to `to`, as far as that has room, and returns it; `None` for
+    /// other objects.
+    pub(crate) fn link<'l>(&self, (kind, object): Object, to: &'l mut Link) -> Option<&'l [u8]> {
+        let descriptors = self.descriptors.as_ref().filter(|_| kind.is_descriptor())?;
+        let (link, _) = readlinkat_raw(descriptors, DecInt::new(object), to).ok()?;
+        Some(link)
     }
 
     /// Returns the processes that can end the waits for each of these objects.

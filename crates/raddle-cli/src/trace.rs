@@ -6,7 +6,7 @@ mod tracer;
 mod wakers;
 
 use std::collections::HashMap;
-use std::io::{self, BufWriter};
+use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,8 +29,6 @@ use wakers::Wakers;
 
 /// How often the rings are read, unless they fill up.
 const POLL: Duration = Duration::from_millis(20);
-/// Bytes that are written to the file at a time.
-const BUFFER: usize = 1 << 20;
 /// How often names of new threads are read at most, and those of old ones.
 const NEW_NAMES: Duration = Duration::from_millis(100);
 const NAMES: Duration = Duration::from_secs(1);
@@ -63,9 +61,8 @@ fn follow(arguments: &TraceArguments, pid: u32) -> Result<ExitCode> {
     let output = Output::create_or_stdout(&arguments.output, arguments.force)?;
     let mut recording = Recording::start_dense(pid)?;
     let begin_ns = Moment::now().boot_ns;
-    let file = BufWriter::with_capacity(BUFFER, output.file());
-    let mut tracer =
-        Tracer::new(file, pid, command(pid), begin_ns).map_err(|error| output.failed(&error))?;
+    let mut tracer = Tracer::new(output.file(), pid, command(pid), begin_ns)
+        .map_err(|error| output.failed(&error))?;
     tracer.name_all(recording.names());
     tracer.begins_now(begin_ns);
     tracer.names_processes(Wakers::new(pid));
@@ -192,9 +189,8 @@ fn write_last(
 ) -> Result<ExitCode> {
     let end_ns = Moment::now().boot_ns;
     let from_ns = end_ns.saturating_sub((seconds * 1e9) as u64);
-    let file = BufWriter::with_capacity(BUFFER, output.file());
-    let mut tracer =
-        Tracer::new(file, pid, command(pid), from_ns).map_err(|error| output.failed(&error))?;
+    let mut tracer = Tracer::new(output.file(), pid, command(pid), from_ns)
+        .map_err(|error| output.failed(&error))?;
     tracer.name_all(recording.names());
     tracer.names_processes(Wakers::of_the_past(pid));
     let mut first_ns = None;

@@ -1,7 +1,6 @@
 //! `raddle trace --from FILE`: the events of a process that has ended, in a core file or in the
 //! file that its flight recorder has left.
 
-use std::io::BufWriter;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,7 +14,7 @@ use raddle_record::rings::{From, Lane, Rings};
 use raddle_stacks::{Memory, Target, threads_and_bound};
 
 use super::tracer::Tracer;
-use super::{BUFFER, nothing_recorded, say_what_is_there};
+use super::{nothing_recorded, say_what_is_there};
 use crate::cli::TraceArguments;
 use crate::dump::from_core::{Opened, truncated};
 use crate::failure::{Failure, say};
@@ -61,8 +60,7 @@ pub(super) fn show(arguments: &TraceArguments, path: &Path) -> Result<ExitCode> 
     let start_ns = times.peek().map_or(end_ns, |&(.., at_ns)| at_ns);
     let output = Output::create_or_stdout(&arguments.output, arguments.force)?;
     let failed = |error| output.failed(&error);
-    let file = BufWriter::with_capacity(BUFFER, output.file());
-    let mut tracer = Tracer::new(file, past.pid, Vec::new(), start_ns).map_err(failed)?;
+    let mut tracer = Tracer::new(output.file(), past.pid, Vec::new(), start_ns).map_err(failed)?;
     tracer.name_all(past.names.iter().cloned());
     for (lane, event, at_ns) in times {
         tracer.take(&*past.memory, lane, event, at_ns);

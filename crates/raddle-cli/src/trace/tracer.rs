@@ -1,11 +1,11 @@
 //! What becomes of the events of a trace.
 
-use std::collections::HashSet;
 use std::io;
 use std::time::Instant;
 
 use raddle_record::perfetto::{Counts, PerfettoWriter};
 use raddle_record::rings::Lane;
+use rustc_hash::FxHashSet;
 
 use raddle_inspect::{Event, EventKind, WaitKind};
 use raddle_stacks::Memory;
@@ -31,7 +31,7 @@ pub(super) struct Tracer<W> {
 struct Begun {
     boot_ns: u64,
     /// The carriers that have switched.
-    switched: HashSet<Lane>,
+    switched: FxHashSet<Lane>,
 }
 
 impl<W: io::Write> Tracer<W> {
@@ -64,7 +64,7 @@ impl<W: io::Write> Tracer<W> {
     pub(super) fn begins_now(&mut self, boot_ns: u64) {
         self.begun = Some(Begun {
             boot_ns,
-            switched: HashSet::new(),
+            switched: FxHashSet::default(),
         });
     }
 
@@ -103,7 +103,7 @@ impl<W: io::Write> Tracer<W> {
         let wakers = self.wakers.as_mut();
         let woken_by = wakers.and_then(|wakers| wakers.event(event, boot_ns));
         if let Some(by) = woken_by.filter(|_| self.failure.is_none()) {
-            let written = self.writer.woken_by(event.thread, by, boot_ns);
+            let written = self.writer.woken_by(event.thread, &by, boot_ns);
             self.failure = written.err();
         }
     }

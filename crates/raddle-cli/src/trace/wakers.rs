@@ -2,19 +2,22 @@
 //! kernel has woken the thread; the other ends of what it waited for are found from outside, and
 //! are looked for when the wait begins, while the other process lives.
 //!
-//! A descriptor may be another file later: its link is read again now and then. Of what was kept
-//! before, only what is there now can be found.
+//! A descriptor may be another file later: its link is read again now and then, of many descriptors
+//! less often. Of what was kept before, only what is there now can be found.
 
-use std::collections::HashMap;
-use std::path::PathBuf;
+use std::rc::Rc;
 
 use raddle_inspect::{By, Event, EventKind, WaitKind};
 use raddle_record::perfetto::WokenBy;
+use rustc_hash::FxHashMap;
 
-use crate::peers::{self, Object, Others, Peers};
+use crate::peers::{self, LINK, Object, Others, Peers};
 
-/// For so long a descriptor is taken to be what it was.
+/// For so long a descriptor is taken to be what it was at least, and at most.
 const SAME_NS: u64 = 250_000_000;
+const SAME_MOST_NS: u64 = 1_000_000_000;
+/// The time for each object that is known: no more than one link is read in it, up to the limit.
+const LINK_NS: u64 = 1_000_000;
 /// For so long the processes that have the other end are taken to be those that had it, and those
 /// at the other ends of all that an epoll instance watches.
 const HOLDS_NS: u64 = 5_000_000_000;
@@ -27,7 +30,9 @@ const LOOKS_OF_THE_PAST: usize = 32;
 /// See the module.
 pub(super) struct Wakers {
     peers: Peers,
-    known: HashMap<Object, Known>,
+    known: FxHashMap<Object, Known>,
+    /// What was found last: all of a server's clients may be one process.
+    last: Option<Rc<WokenBy>>,
     /// Objects to be looked for.
     wanted: Vec<Object>,
     /// For events of the past, how often processes are still looked at.
@@ -37,12 +42,12 @@ pub(super) struct Wakers {
 /// What is known of an object.
 #[derive(Default)]
 struct Known {
-    link: Option<PathBuf>,
+    link: Option<Box<[u8]>>,
     /// Until when the link and the rest hold, by CLOCK_BOOTTIME.
     same_until_ns: u64,
     until_ns: u64,
     is_wanted: bool,
-    woken_by: Option<WokenBy>,
+    woken_by: Option<Rc<WokenBy>>,
 }
 
 impl Wakers {
@@ -50,7 +55,8 @@ impl Wakers {
     pub(super) fn new(pid: u32) -> Wakers {
         Wakers {
             peers: Peers::new(pid),
-            known: HashMap::new(),
+            known: FxHashMap::default(),
+            last: None,
             wanted: Vec::new(),
             looks_left: None,
         }
@@ -65,23 +71,31 @@ impl Wakers {
     }
 
     /// Takes an event. Returns the processes that have made this wake-up, if that is known.
-    pub(super) fn event(&mut self, event: &Event, boot_ns: u64) -> Option<&WokenBy> {
+    #[inline]
+    pub(super) fn event(&mut self, event: &Event, boot_ns: u64) -> Option<Rc<WokenBy>> {
         let kind = event.wait;
         let is_wake = event.kind == EventKind::WAKE && Event::by(event.other) == By::Kernel;
         let is_wait = event.kind == EventKind::SWITCH && kind.is_descriptor();
         if !is_wait && !(is_wake && (kind.is_descriptor() || kind == WaitKind::FUTEX)) {
             return None;
         }
-        let object = (kind, event.arg);
-        if self.known.len() >= KNOWN_MAX && !self.known.contains_key(&object) {
+        self.follow((kind, event.arg), is_wake, boot_ns)
+    }
+
+    fn follow(&mut self, object: Object, is_wake: bool, boot_ns: u64) -> Option<Rc<WokenBy>> {
+        let count = self.known.len();
+        if count >= KNOWN_MAX && !self.known.contains_key(&object) {
             return None;
         }
         let known = self.known.entry(object).or_default();
         if known.same_until_ns <= boot_ns && self.looks_left.is_none() {
-            known.same_until_ns = boot_ns + SAME_NS;
-            let link = self.peers.link(object);
-            if known.link != link {
-                (known.link, known.until_ns, known.woken_by) = (link, 0, None);
+            let same_ns = (count as u64 * LINK_NS).clamp(SAME_NS, SAME_MOST_NS);
+            known.same_until_ns = boot_ns + same_ns;
+            let mut link = LINK;
+            let link = self.peers.link(object, &mut link);
+            if known.link.as_deref() != link {
+                known.link = link.map(Box::from);
+                (known.until_ns, known.woken_by) = (0, None);
             }
         }
         if known.until_ns <= boot_ns && !known.is_wanted {
@@ -91,10 +105,11 @@ impl Wakers {
         if !is_wake {
             return None;
         }
-        if known.until_ns == 0 {
-            self.look(boot_ns);
+        if known.until_ns != 0 {
+            return known.woken_by.clone();
         }
-        self.known.get(&object)?.woken_by.as_ref()
+        self.look(boot_ns);
+        self.known.get(&object)?.woken_by.clone()
     }
 
     /// Looks for objects that are wanted, unless that costs too much.
@@ -112,7 +127,11 @@ impl Wakers {
             others.is_unsure |= self.looks_left.is_some();
             let known = self.known.entry(*object).or_default();
             known.is_wanted = false;
-            known.woken_by = woken_by(others);
+            let woken_by = woken_by(others);
+            if woken_by.as_ref() != self.last.as_deref() {
+                self.last = woken_by.map(Rc::new);
+            }
+            known.woken_by = self.last.clone();
             known.until_ns = match (self.looks_left, object.0) {
                 (Some(_), _) => u64::MAX,
                 (None, WaitKind::EPOLL) => boot_ns + WATCHED_HOLDS_NS,

@@ -35,7 +35,7 @@ impl Display for OtherProcess {
 }
 
 /// What other processes have ended a wait.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WokenBy {
     /// The process, if no other one can have ended the wait.
     process: Option<OtherProcess>,

@@ -44,8 +44,9 @@ impl Objects {
             if kind.is_address() {
                 self.unnamed.push((kind, object));
             } else if kind.is_descriptor() {
-                let link = self.peers.link((kind, object));
-                let name = link.map(|link| link.to_string_lossy().into_owned());
+                let mut link = peers::LINK;
+                let link = self.peers.link((kind, object), &mut link);
+                let name = link.map(|link| String::from_utf8_lossy(link).into_owned());
                 self.names.extend(name.map(|name| ((kind, object), name)));
             }
             if kind == WaitKind::FUTEX || kind.is_descriptor() {
