@@ -237,22 +237,25 @@ impl<W: Write> PerfettoWriter<W> {
     }
 
     fn switch(&mut self, lane: Lane, event: &Event, boot_ns: u64) -> io::Result<()> {
-        let is_end = event.kind == EventKind::END;
-        let is_runnable = matches!(event.wait, WaitKind::YIELD | WaitKind::NONE);
-        let state = match (is_end, is_runnable) {
-            (true, _) => DEAD,
-            (_, true) => RUNNABLE,
-            _ => SLEEPING,
-        };
         let runs = event.other != 0;
         let next = runs.then(|| self.threads.add(event.other));
         let bundle = self.bundles.of(cpu_of(lane));
         let before = std::mem::replace(&mut bundle.running, next);
+        let left = event.thread != 0;
+        let left = left.then(|| self.threads.add_at(before, event.thread));
+        let is_woken = left.is_some_and(|place| self.threads.at_mut(place).stop_running());
+        let is_runnable = is_woken || matches!(event.wait, WaitKind::YIELD | WaitKind::NONE);
+        let state = match event.kind {
+            EventKind::END => DEAD,
+            _ if is_runnable => RUNNABLE,
+            _ => SLEEPING,
+        };
         let mut waited = None;
         match next {
             Some(place) => {
                 self.counts.runs += 1;
                 let thread = self.threads.at_mut(place);
+                (thread.is_running, thread.is_woken) = (true, false);
                 if std::mem::take(&mut thread.is_waiting) {
                     waited = Some(thread.woken_by.take());
                 }
@@ -266,11 +269,12 @@ impl<W: Write> PerfettoWriter<W> {
         if bundle.is_full() {
             self.encoder.encoded(&bundle.take())?;
         }
-        if event.thread != 0 {
-            let place = self.threads.add_at(before, event.thread);
+        if let Some(place) = left {
             self.leave(place, event, state, boot_ns)?;
         }
-        if let (Some(woken_by), Some(place)) = (waited, next) {
+        if let Some(woken_by) = waited {
+            // It may be the thread that has ended.
+            let place = self.threads.add_at(next, event.other);
             let track = self.track(place)?;
             let annotations = woken_by.as_deref().unwrap_or_default();
             self.encoder.end(track, annotations, boot_ns)?;
@@ -302,7 +306,10 @@ impl<W: Write> PerfettoWriter<W> {
     fn wake(&mut self, lane: Lane, event: &Event, boot_ns: u64) -> io::Result<()> {
         self.counts.wakes += 1;
         let place = self.threads.find(event.thread);
-        let woken = place.map(|place| self.threads.at_mut(place));
+        let mut woken = place.map(|place| self.threads.at_mut(place));
+        if let Some(thread) = &mut woken {
+            thread.is_woken |= thread.is_running && !thread.is_in_kernel;
+        }
         let bundle = self.bundles.of(cpu_of(lane));
         let is_by_thread = matches!(Event::by(event.other), By::Thread(_));
         bundle.wake(event.thread, woken, is_by_thread, boot_ns);

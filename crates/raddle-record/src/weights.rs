@@ -42,6 +42,28 @@ pub struct OnCpu {
     pub ns: u64,
 }
 
+/// Of fewer samples nothing is said: a program that executes for so short a time has few.
+const SAID_LEAST: f64 = 50.0;
+
+/// Returns what is to be said of samples of carriers that were meant to be `interval_ns` of CPU
+/// time apart: if they are fewer than half as many, by how many points shares of what executes may
+/// be off. That is twice the standard deviation of a share of a half, by samples that stand for
+/// different times.
+pub fn shortcoming(on_cpu: &[OnCpu], interval_ns: u64) -> Option<String> {
+    let sum: f64 = on_cpu.iter().map(|it| it.ns as f64).sum();
+    let squares: f64 = on_cpu.iter().map(|it| (it.ns as f64).powi(2)).sum();
+    let meant = sum / interval_ns.max(1) as f64;
+    if meant < SAID_LEAST || on_cpu.len() as f64 * 2.0 >= meant {
+        return None;
+    }
+    let points = (100.0 * squares.sqrt() / sum).ceil();
+    Some(format!(
+        "on a busy machine {} samples of CPU time were taken in place of {meant:.0}: shares of \
+         what executes may be off by {points} points",
+        on_cpu.len()
+    ))
+}
+
 /// How a recording was made.
 #[derive(Clone, Copy, Debug)]
 pub struct Made {
@@ -375,6 +397,30 @@ mod tests {
 
     fn number(number: u32) -> StackNumber {
         StackNumber { epoch: 0, number }
+    }
+
+    #[test]
+    fn samples_that_are_too_few_say_how_far_they_are_off() {
+        let on_cpu = |count: usize, ns| {
+            let one = OnCpu {
+                thread: 0,
+                stack: number(0),
+                at_ns: 0,
+                ns,
+            };
+            vec![one; count]
+        };
+        assert_eq!(shortcoming(&on_cpu(1000, 10), 10), None);
+        assert_eq!(shortcoming(&on_cpu(500, 20), 10), None);
+        assert_eq!(shortcoming(&on_cpu(4, 100), 10), None, "it hardly executed");
+        assert_eq!(shortcoming(&[], 10), None);
+        let said = |on_cpu: &[OnCpu]| shortcoming(on_cpu, 10).unwrap();
+        let few = said(&on_cpu(100, 100));
+        assert!(few.contains(" 100 samples of CPU time were taken in place of 1000:"));
+        assert!(few.ends_with("off by 10 points"), "{few}");
+        // A few that stand for most of the time say little.
+        let uneven = said(&[on_cpu(100, 100), on_cpu(4, 10_000)].concat());
+        assert!(uneven.ends_with("off by 41 points"), "{uneven}");
     }
 
     fn doing(thread: Position, activity: Activity, object: u64) -> Doing {

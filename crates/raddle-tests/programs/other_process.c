@@ -69,10 +69,13 @@ static void *wait_each_turn(void *argument)
     return NULL;
 }
 
-static void post(void)
+static void post(int named)
 {
     prctl(PR_SET_NAME, "poster");
     prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (write(named, "x", 1) != 1) {
+        _exit(1);
+    }
     for (int turn = 0; turn < turns; turn++) {
         usleep(20000);
         sem_post(posted);
@@ -128,9 +131,18 @@ int main(int count, char **arguments)
     if (posted == MAP_FAILED || sem_init(posted, 1, 0) != 0 || !make_ends()) {
         return 1;
     }
+    int named[2];
+    char byte;
+    if (pipe(named) != 0) {
+        return 1;
+    }
     pid_t poster = fork();
     if (poster == 0) {
-        post();
+        post(named[1]);
+    }
+    /* From the first wait on, tools look for the process by which it ends. */
+    if (read(named[0], &byte, 1) != 1) {
+        return 1;
     }
     for (int way = PIPE; way < WAYS; way++) {
         close(far[way]);

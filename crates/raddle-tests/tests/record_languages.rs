@@ -90,8 +90,8 @@ fn shares_of_java_are_those_that_the_program_has_measured() {
     with_carriers(name, |_, mode| {
         for variant in Program::build("Shares.java")?.variants {
             let check = || {
-                let (_, said, stacks) = recorded("shares-java", mode, &variant.command)?;
-                compare_all(&said, &stacks, &JAVA_COMPUTING, &JAVA_WAITING, &JAVA_LOCKS)?;
+                let (printed, said, stacks) = recorded("shares-java", mode, &variant.command)?;
+                compare_all((&printed, &said), &stacks, &JAVA_COMPUTING, &JAVA_WAITING, &JAVA_LOCKS)?;
                 are_named(&stacks)
             };
             one_is_right(check).map_err(|error| variant.name(error))?;
@@ -105,8 +105,8 @@ fn shares_of_python_are_those_that_the_program_has_measured() {
     let name = "record_languages::shares_of_python_are_those_that_the_program_has_measured";
     with_carriers(name, |_, mode| {
         one_is_right(|| {
-            let (_, said, stacks) = recorded("shares-python", mode, &command_line("shares.py")?)?;
-            compare_all(&said, &stacks, &COMPUTING, &WAITING, &LOCKS)?;
+            let (printed, said, stacks) = recorded("shares-python", mode, &command_line("shares.py")?)?;
+            compare_all((&printed, &said), &stacks, &COMPUTING, &WAITING, &LOCKS)?;
             are_named(&stacks)
         })
     });
@@ -122,8 +122,8 @@ fn shares_of_python_without_a_global_lock_are_right() {
         let mut line = command_line("shares.py")?;
         line[0] = interpreter.into();
         one_is_right(|| {
-            let (_, said, stacks) = recorded("shares-free", mode, &line)?;
-            compare_all(&said, &stacks, &COMPUTING, &WAITING, &LOCKS)?;
+            let (printed, said, stacks) = recorded("shares-free", mode, &line)?;
+            compare_all((&printed, &said), &stacks, &COMPUTING, &WAITING, &LOCKS)?;
             are_named(&stacks)
         })
     });

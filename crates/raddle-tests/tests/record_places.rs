@@ -193,7 +193,7 @@ fn shares(place: Place, name: &str) {
         let command = record(mode, &["-F", "999", "-o", path, "--"])?;
         let command = behind(place.of_program()?, &command);
         let (printed, said, stacks) = record_program(command, &command_line("shares.c")?, &file)?;
-        compare_all(&said, &stacks, &COMPUTING, &WAITING, &LOCKS)?;
+        compare_all((&printed, &said), &stacks, &COMPUTING, &WAITING, &LOCKS)?;
         ensure!(times(&stacks, &LOCKS).len() == LOCKS.len(), "{printed}");
         let by_itself = printed.contains("by the runtime itself");
         ensure!(
@@ -304,6 +304,6 @@ fn shares_are_right_outside_of_a_pid_namespace() {
         let stacks = read(&file)?;
         ensure!(printed.contains("mutex lock_three"), "{printed}");
         let said = started.said()?;
-        compare_all(&said, &stacks, &COMPUTING, &WAITING, &LOCKS)
+        compare_all((&printed, &said), &stacks, &COMPUTING, &WAITING, &LOCKS)
     });
 }

@@ -10,7 +10,7 @@ use raddle_record::history::{StackNumber, Told};
 use raddle_record::managed_locks::{self, Monitors, Seen};
 use raddle_record::profile::{Activity, Interner, Profile, Wait};
 use raddle_record::wakers::divided;
-use raddle_record::weights::{Made, samples};
+use raddle_record::weights::{Made, samples, shortcoming};
 
 use raddle_stacks::MonitorObjects;
 use raddle_stacks::locks::ObjectKind;
@@ -65,6 +65,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
              perf events ({refusal})"
         ));
     }
+    remarks.extend(shortcoming(&recorder.on_cpu, made.interval_ns));
     if told.dropped_spans != 0 {
         remarks.push(format!("{} waits had no room", told.dropped_spans));
     }

@@ -74,6 +74,38 @@ fn switches_wakes_and_waits_are_written() {
     );
 }
 
+/// As `history` and `raddle locks` count waits.
+#[test]
+fn a_thread_that_is_woken_before_it_has_left_its_carrier_does_not_wait() {
+    let mut bytes = Vec::new();
+    let mut writer = PerfettoWriter::new(&mut bytes, 7, Vec::new(), 1).unwrap();
+    let (lane, other) = (Lane::Carrier(0), Lane::Carrier(1));
+    let runs = event(EventKind::SWITCH, 0, 8, WaitKind::NONE);
+    let waits = event(EventKind::SWITCH, 8, 0, WaitKind::MUTEX);
+    let woken = event(EventKind::WAKE, 8, 9, WaitKind::MUTEX);
+    for (at, lane, event) in [
+        (10, lane, &runs),
+        (20, other, &woken),
+        (21, lane, &waits),
+        (24, other, &runs),
+        (30, other, &waits),
+        (40, lane, &woken),
+        (50, lane, &runs),
+    ] {
+        writer.event(lane, event, at).unwrap();
+    }
+    writer.finish(60).unwrap();
+    let track = u64::from(8u32) << 1 | 1;
+    assert_eq!(shown(&bytes, track), ["30 1 mutex 0x1000", "50 2 "]);
+    let trace = messages::Trace::decode(&bytes[..]).unwrap();
+    let bundles = trace.packet.iter().filter_map(|it| it.ftrace_events.as_ref());
+    let sched = bundles.filter_map(|it| it.compact_sched.as_ref());
+    let states: Vec<_> = sched.map(|it| it.switch_prev_state.clone()).collect();
+    let sleeping = SLEEPING as i64;
+    assert_eq!(states[0][1], RUNNABLE as i64);
+    assert_eq!(states[1][1], sleeping);
+}
+
 /// What a track shows: the type of each event, its name or value.
 fn shown(bytes: &[u8], track: u64) -> Vec<String> {
     let trace = messages::Trace::decode(bytes).unwrap();

@@ -21,6 +21,9 @@ pub(super) struct ThreadState {
     pub(super) name: Option<Box<str>>,
     /// It has a track.
     pub(super) is_shown: bool,
+    pub(super) is_running: bool,
+    /// It was woken while it ran: by an event that overtook the one of the wait's begin.
+    pub(super) is_woken: bool,
     pub(super) is_waiting: bool,
     pub(super) is_in_kernel: bool,
     /// The program's spans that are open.
@@ -31,6 +34,16 @@ pub(super) struct ThreadState {
     pub(super) waited: Known,
     /// Where the last packets have its name: that of CPUs with even numbers, and with odd ones.
     pub(super) commands: [Command; 2],
+}
+
+impl ThreadState {
+    /// The thread's carrier leaves it. Returns true if the thread is woken already, and does not
+    /// wait.
+    #[inline]
+    pub(super) fn stop_running(&mut self) -> bool {
+        self.is_running = false;
+        std::mem::take(&mut self.is_woken)
+    }
 }
 
 /// See the module.

@@ -25,6 +25,9 @@ pub struct MappedCode {
     pub path: String,
 }
 
+/// The path of a file that is not known.
+const UNKNOWN: &str = "/[unknown file]";
+
 impl MappedCode {
     fn line(&self) -> Line<'_> {
         Line {
@@ -119,6 +122,21 @@ impl Modules {
             offset: code.offset,
             inode: module.inode,
             path: plain(&module.path).to_owned(),
+        })
+    }
+
+    /// Returns code of a file that is not known, with this low half of its inode, which was mapped
+    /// at `address` in place of code that is known. It has no names.
+    pub fn unknown(&self, inode: u32, address: u64, boot_ns: u64) -> Option<MappedCode> {
+        let here = self.code_at(address)?.module?;
+        let parts = self.ranges.iter().filter(|it| it.module == Some(here));
+        let end = parts.map(|it| it.range.end).max()?;
+        Some(MappedCode {
+            boot_ns,
+            range: address..end,
+            offset: 0,
+            inode: inode.into(),
+            path: UNKNOWN.to_owned(),
         })
     }
 
@@ -256,6 +274,24 @@ f000-f800 rwxp 00000000 00:00 0
 
     fn modules(maps: &str) -> Modules {
         Modules::parse(maps.as_bytes(), "/nowhere").unwrap()
+    }
+
+    #[test]
+    fn a_file_that_is_not_known_takes_the_place_of_one_that_is() {
+        let before = modules(BEFORE);
+        assert!(before.again(77, 0x9000, 5).is_none());
+        let code = before.unknown(77, 0x9000, 5).unwrap();
+        assert_eq!((code.range.clone(), code.boot_ns), (0x9000..0xb000, 5));
+        assert!(!before.knows(&code));
+        let after = before.after(&code, std::process::id(), "/nowhere");
+        assert!(after.knows(&code));
+        let name = |address| {
+            let code = after.code_at(address).unwrap();
+            after.module_of(code).unwrap().name().to_owned()
+        };
+        assert_eq!(name(0x9800), "[unknown file]");
+        assert_eq!(name(0x2800), "program");
+        assert!(before.unknown(77, 0x5000, 5).is_none(), "nothing is there");
     }
 
     fn code(range: Range<u64>, inode: u64, path: &str) -> MappedCode {

@@ -33,6 +33,10 @@ const POINTS: f64 = 2.0;
 /// their own clocks; and for locks, where the interpreter's own lock is waited for, too.
 const POINTS_BUSY: f64 = 5.0;
 const POINTS_BUSY_LOCKS: f64 = 8.0;
+/// What `raddle record` says of samples of CPU time that are fewer than half of those that were asked
+/// for: by how many points the shares of what executes may be off. That is two standard deviations,
+/// and of a dozen shares one may be off by twice as much.
+const MAY_BE_OFF: &str = "may be off by ";
 /// A machine is busy that takes so much of the carriers' time.
 const BUSY: f64 = 0.02;
 
@@ -126,9 +130,17 @@ pub(crate) fn executing(stacks: &Stacks) -> Stacks {
     stacks.iter().filter(executes).cloned().collect()
 }
 
+/// Returns by how many points the tool says that shares of what executes may be off, or 0.
+fn may_be_off(printed: &str) -> f64 {
+    let plain = printed.split_whitespace().collect::<Vec<_>>().join(" ");
+    let points = plain.split_once(MAY_BE_OFF);
+    let points = points.and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+    points.unwrap_or(0.0)
+}
+
 /// Compares the shares of functions that compute, of those that wait, and of waits for locks.
 pub(crate) fn compare_all(
-    said: &Times,
+    (printed, said): (&str, &Times),
     stacks: &Stacks,
     computing: &[&str],
     waiting: &[&str],
@@ -150,7 +162,8 @@ pub(crate) fn compare_all(
     // What holds a lock is not what waits for it.
     let locked = times(stacks, &[locking, &["Shares.hold"]].concat());
     compare(said, &locked, locking, of_locks)?;
-    compare(said, &times(&executing, computing), computing, points)?;
+    let of_cpu = points.max(2.0 * may_be_off(printed));
+    compare(said, &times(&executing, computing), computing, of_cpu)?;
     compare(said, &times(stacks, waiting), waiting, points)
 }
 

@@ -7,7 +7,8 @@
 //!    in the epoch that ends with it, and those after it in the next one.
 //! 2. Where the kernel permits none, the runtime tells when ld.so maps code, and of which file.
 //!    The file's path, and how long its code is, are those of the mappings then, or from before.
-//!    So nothing is known of a library that is mapped once, and only between two looks.
+//!    So nothing is known of a library that is mapped once, and only between two looks. Its code
+//!    has no names then, and not those of what was there before.
 //! 3. `mappings` compares what is mapped now and then, for what no event has told.
 //!
 //! Rejected: an epoch for each time that something is unmapped. A library that is opened and closed
@@ -59,6 +60,8 @@ pub(in crate::record) struct Epochs {
     /// Code that was mapped, in the order of time. What is known is taken away, so that each epoch
     /// begins with the first one.
     mapped: VecDeque<MappedCode>,
+    /// Files that were mapped and are not known.
+    unknown: u64,
     /// All samples and mappings before this time were taken.
     taken_ns: u64,
 }
@@ -70,6 +73,7 @@ impl Epochs {
             unnamed: Vec::new(),
             named: Vec::new(),
             mapped: VecDeque::new(),
+            unknown: 0,
             taken_ns: 0,
         })
     }
@@ -129,13 +133,31 @@ impl Epochs {
             return;
         }
         let now = self.root.modules(pid).ok();
-        let code = loads.iter().filter_map(|&(boot_ns, address, inode)| {
+        let mut code = Vec::new();
+        for &(boot_ns, address, inode) in loads {
             let in_order = [now.as_ref(), Some(modules)];
             let mut known = in_order.into_iter().flatten();
-            known.find_map(|it| it.again(inode, address, boot_ns))
-        });
-        let code: Vec<MappedCode> = code.collect();
+            match known.find_map(|it| it.again(inode, address, boot_ns)) {
+                Some(known) => code.push(known),
+                None => {
+                    self.unknown += 1;
+                    code.extend(modules.unknown(inode, address, boot_ns));
+                }
+            }
+        }
         self.map(code);
+    }
+
+    /// Returns what is to be said of files that are not known.
+    fn shortcoming(&self) -> Option<String> {
+        let files = match self.unknown {
+            0 => return None,
+            1 => "a library was",
+            _ => "libraries were",
+        };
+        Some(format!(
+            "{files} unmapped before the tool could look: the code has no names"
+        ))
     }
 
     /// Returns when the process has mapped code that is not known in this epoch, if it has.
@@ -189,6 +211,7 @@ impl Recorder {
             names = symbols.into_reader();
             self.objects.name_variables(&target);
         }
+        self.remarks.extend(self.epochs.shortcoming());
         self.objects.name_others();
     }
 }
