@@ -72,6 +72,7 @@ pub(crate) struct Peers {
     pid: u32,
     /// The links of the process's descriptors.
     descriptors: Option<OwnedFd>,
+    sockets: Sockets,
     begun: Instant,
     /// The CPU time that looks have taken.
     spent: Duration,
@@ -84,6 +85,7 @@ impl Peers {
         Peers {
             pid,
             descriptors: open(path, flags, Mode::empty()).ok(),
+            sockets: Sockets::new(pid),
             begun: Instant::now(),
             spent: Duration::ZERO,
         }
@@ -115,9 +117,9 @@ impl Peers {
     }
 
     /// Returns the ends by which waits for the objects can be ended.
-    fn ends(&self, objects: &[Object], others: &mut [Others]) -> Ends {
+    fn ends(&mut self, objects: &[Object], others: &mut [Others]) -> Ends {
         let mut ends = Ends::new();
-        let mut sockets = Sockets::new(self.pid);
+        self.sockets.may_read();
         let mut maps = None;
         for (at, (&(kind, object), others)) in objects.iter().zip(others).enumerate() {
             let mut add = |(end, can)| {
@@ -134,13 +136,13 @@ impl Peers {
                 }
                 WaitKind::EPOLL => {
                     for fd in self.watched(object) {
-                        let end = self.other_end(fd, &mut sockets);
+                        let end = self.other_end(fd);
                         others.is_unsure |= end.is_none();
                         end.into_iter().for_each(&mut add);
                     }
                 }
                 _ if kind.is_descriptor() => {
-                    let end = self.other_end(object, &mut sockets);
+                    let end = self.other_end(object);
                     end.into_iter().for_each(add);
                 }
                 _ => {}
@@ -150,11 +152,11 @@ impl Peers {
     }
 
     /// Returns the other end of a descriptor, and what a descriptor of that must be able to do.
-    fn other_end(&self, fd: u64, sockets: &mut Sockets) -> Option<(End, u32)> {
+    fn other_end(&mut self, fd: u64) -> Option<(End, u32)> {
         let path = format!("/proc/{}/fd/{fd}", self.pid);
         let link = fs::read_link(&path).ok()?;
-        match end_of(&link)? {
-            End::Socket(inode) => Some((End::Socket(sockets.peer(inode)?), 0)),
+        match end_of(link.to_str()?)? {
+            End::Socket(inode) => Some((End::Socket(self.sockets.peer(inode)?), 0)),
             end => {
                 let own = fs::symlink_metadata(&path).ok()?.mode() & (READ | WRITE);
                 let can = match own {
@@ -233,10 +235,17 @@ fn cpu_time() -> Duration {
 
 /// Finds the objects that have an end among the descriptors of a process.
 fn find_descriptors(process: &Path, ends: &Ends, found: &mut BTreeSet<usize>) {
-    let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten();
-    for descriptor in descriptors.flatten() {
-        let link = fs::read_link(descriptor.path()).ok();
-        let Some(objects) = link.and_then(|link| ends.get(&end_of(&link)?)) else {
+    let path = process.join("fd");
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(folder) = open(&path, flags, Mode::empty()) else {
+        return;
+    };
+    let mut link = LINK;
+    for descriptor in fs::read_dir(path).into_iter().flatten().flatten() {
+        let read = readlinkat_raw(&folder, descriptor.file_name(), &mut link);
+        let Ok((read, _)) = read else { continue };
+        let end = std::str::from_utf8(read).ok().and_then(end_of);
+        let Some(objects) = end.and_then(|end| ends.get(&end)) else {
             continue;
         };
         let mode = descriptor.metadata().map_or(0, |it| it.mode());
@@ -255,8 +264,8 @@ fn find_memory(process: &Path, ends: &Ends, found: &mut BTreeSet<usize>) {
 }
 
 /// Returns the pipe or the socket of a link in `/proc/PID/fd`.
-fn end_of(link: &Path) -> Option<End> {
-    let (kind, inode) = link.to_str()?.strip_suffix(']')?.split_once(":[")?;
+fn end_of(link: &str) -> Option<End> {
+    let (kind, inode) = link.strip_suffix(']')?.split_once(":[")?;
     let inode = inode.parse().ok()?;
     match kind {
         "pipe" => Some(End::Pipe(inode)),
@@ -306,7 +315,7 @@ mod tests {
 
     #[test]
     fn links_of_descriptors_tell_pipes_and_sockets() {
-        let end = |link: &str| end_of(Path::new(link));
+        let end = end_of;
         assert_eq!(end("pipe:[12]"), Some(End::Pipe(12)));
         assert_eq!(end("socket:[12]"), Some(End::Socket(12)));
         assert_eq!(end("anon_inode:[eventpoll]"), None);

@@ -16,10 +16,13 @@ const CONNECTIONS_MAX: usize = 1 << 17;
 /// An address and a port, as `/proc/PID/net/tcp` has them.
 type Address = String;
 
-/// See the module.
+/// See the module. A connection has the same ends as long as it lives, and its inode is not given
+/// to another one for long: what was read stays good.
 pub(super) struct Sockets {
     pid: u32,
-    tcp: Option<Tcp>,
+    tcp: Tcp,
+    /// The connections were read since the last call of [`Sockets::may_read`].
+    is_read: bool,
     unix: Option<Option<OwnedFd>>,
 }
 
@@ -34,25 +37,40 @@ impl Sockets {
     pub(super) fn new(pid: u32) -> Sockets {
         Sockets {
             pid,
-            tcp: None,
+            tcp: Tcp::default(),
+            is_read: false,
             unix: None,
         }
     }
 
+    /// From now on, connections may be read once more.
+    pub(super) fn may_read(&mut self) {
+        self.is_read = false;
+    }
+
     /// Returns the inode of the socket at the other end, if that is on this machine.
     pub(super) fn peer(&mut self, inode: u64) -> Option<u64> {
-        let tcp = self.tcp.get_or_insert_with(|| Tcp::of(self.pid));
-        if let Some((own, other)) = tcp.addresses.get(&inode) {
-            let other = tcp.inodes.get(&(other.clone(), own.clone()));
-            return other.copied();
+        if let Some(peer) = self.tcp.peer(inode) {
+            return Some(peer);
         }
         let pid = self.pid;
+        if !std::mem::replace(&mut self.is_read, true) {
+            self.tcp = Tcp::of(pid);
+        }
+        if self.tcp.addresses.contains_key(&inode) {
+            return self.tcp.peer(inode);
+        }
         let unix = self.unix.get_or_insert_with(|| open(pid));
         unix_peer(unix.as_ref()?, inode)
     }
 }
 
 impl Tcp {
+    fn peer(&self, inode: u64) -> Option<u64> {
+        let (own, other) = self.addresses.get(&inode)?;
+        self.inodes.get(&(other.clone(), own.clone())).copied()
+    }
+
     /// Reads the connections of a process's network.
     fn of(pid: u32) -> Tcp {
         let mut tcp = Tcp::default();
