@@ -91,7 +91,13 @@ fn shares_of_java_are_those_that_the_program_has_measured() {
         for variant in Program::build("Shares.java")?.variants {
             let check = || {
                 let (printed, said, stacks) = recorded("shares-java", mode, &variant.command)?;
-                compare_all((&printed, &said), &stacks, &JAVA_COMPUTING, &JAVA_WAITING, &JAVA_LOCKS)?;
+                compare_all(
+                    (&printed, &said),
+                    &stacks,
+                    &JAVA_COMPUTING,
+                    &JAVA_WAITING,
+                    &JAVA_LOCKS,
+                )?;
                 are_named(&stacks)
             };
             one_is_right(check).map_err(|error| variant.name(error))?;
@@ -105,7 +111,8 @@ fn shares_of_python_are_those_that_the_program_has_measured() {
     let name = "record_languages::shares_of_python_are_those_that_the_program_has_measured";
     with_carriers(name, |_, mode| {
         one_is_right(|| {
-            let (printed, said, stacks) = recorded("shares-python", mode, &command_line("shares.py")?)?;
+            let (printed, said, stacks) =
+                recorded("shares-python", mode, &command_line("shares.py")?)?;
             compare_all((&printed, &said), &stacks, &COMPUTING, &WAITING, &LOCKS)?;
             are_named(&stacks)
         })

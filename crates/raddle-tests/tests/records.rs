@@ -478,11 +478,7 @@ fn check_plugin(
     };
     let stacks = read(file.as_ref())?;
     let executing = executing(&stacks);
-    let nameless = [
-        "library.so+0x",
-        "[unknown file]",
-        "[code without a name]",
-    ];
+    let nameless = ["library.so+0x", "[unknown file]", "[code without a name]"];
     let found = |stacks: &Stacks, part: &str| {
         let names = ["plugin_", "second_"].map(|it| format!("{it}{part}"));
         let named = names.each_ref().map(|name| plugin_seconds(stacks, &[name]));

@@ -181,7 +181,10 @@ fn usually_after(
         if ran == expected {
             return;
         }
-        assert!(begun.elapsed() < TRIES_END, "{ran:?} and never {expected:?}");
+        assert!(
+            begun.elapsed() < TRIES_END,
+            "{ran:?} and never {expected:?}"
+        );
     }
 }
 

@@ -110,9 +110,21 @@ impl<W: Write> PerfettoWriter<W> {
             ..
         } = self.others;
         let kind = |track| (TrackKind::Instant, track);
-        self.on_track(kind(other), Name::WakeUp, &mut wake_up, flow(FLOWS), boot_ns)?;
+        self.on_track(
+            kind(other),
+            Name::WakeUp,
+            &mut wake_up,
+            flow(FLOWS),
+            boot_ns,
+        )?;
         let name = Name::WokenBy(process.pid);
-        self.on_track(kind(track), name, &mut woken_by, flow(ENDING_FLOWS), boot_ns)?;
+        self.on_track(
+            kind(track),
+            name,
+            &mut woken_by,
+            flow(ENDING_FLOWS),
+            boot_ns,
+        )?;
         (self.others.wake_up, self.others.woken_by) = (wake_up, woken_by);
         Ok(())
     }

@@ -98,7 +98,10 @@ fn a_thread_that_is_woken_before_it_has_left_its_carrier_does_not_wait() {
     let track = u64::from(8u32) << 1 | 1;
     assert_eq!(shown(&bytes, track), ["30 1 mutex 0x1000", "50 2 "]);
     let trace = messages::Trace::decode(&bytes[..]).unwrap();
-    let bundles = trace.packet.iter().filter_map(|it| it.ftrace_events.as_ref());
+    let bundles = trace
+        .packet
+        .iter()
+        .filter_map(|it| it.ftrace_events.as_ref());
     let sched = bundles.filter_map(|it| it.compact_sched.as_ref());
     let states: Vec<_> = sched.map(|it| it.switch_prev_state.clone()).collect();
     let sleeping = SLEEPING as i64;
