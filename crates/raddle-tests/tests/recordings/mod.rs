@@ -33,6 +33,8 @@ const POINTS: f64 = 2.0;
 /// their own clocks; and for locks, where the interpreter's own lock is waited for, too.
 const POINTS_BUSY: f64 = 5.0;
 const POINTS_BUSY_LOCKS: f64 = 8.0;
+/// Samples in a second of CPU time. A program that hardly gets a CPU has few.
+const HZ: f64 = 999.0;
 /// What `raddle record` says of samples of CPU time that are fewer than half of those that were asked
 /// for: by how many points the shares of what executes may be off. That is two standard deviations,
 /// and of a dozen shares one may be off by twice as much.
@@ -162,7 +164,10 @@ pub(crate) fn compare_all(
     // What holds a lock is not what waits for it.
     let locked = times(stacks, &[locking, &["Shares.hold"]].concat());
     compare(said, &locked, locking, of_locks)?;
-    let of_cpu = points.max(2.0 * may_be_off(printed));
+    // Two standard deviations of a share of a half, twice.
+    let by_chance = 200.0 / (sum(&executing) / 1e6 * HZ).max(1.0).sqrt();
+    let by_chance = if is_busy { by_chance } else { 0.0 };
+    let of_cpu = points.max(by_chance).max(2.0 * may_be_off(printed));
     compare(said, &times(&executing, computing), computing, of_cpu)?;
     compare(said, &times(stacks, waiting), waiting, points)
 }
