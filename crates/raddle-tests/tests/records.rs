@@ -15,7 +15,7 @@ use recordings::{
     COMPUTING, LOCKS, Recorded, Stacks, WAITING, command_line, compare_all, executing, read,
     record, record_program, times, with_carriers,
 };
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -301,7 +301,7 @@ fn a_signal_is_passed_on_to_the_program() {
             .spawn()?;
         child_of(recorder.id())?;
         std::thread::sleep(Duration::from_millis(500));
-        rustix::process::kill_process(rustix::process::Pid::from_child(&recorder), Signal::TERM)?;
+        rustix::process::kill_process(Pid::from_child(&recorder), Signal::TERM)?;
         let output = recorder.wait_with_output()?;
         ensure!(output.status.code() == Some(128 + 15), "{output:?}");
         Ok(())
@@ -336,7 +336,7 @@ fn a_signal_to_a_tool_loses_nothing() {
                     .stderr(Stdio::piped())
                     .spawn()?;
                 std::thread::sleep(Duration::from_millis(700));
-                let id = rustix::process::Pid::from_child(&tool_process);
+                let id = Pid::from_child(&tool_process);
                 rustix::process::kill_process(id, signal)?;
                 let output = tool_process.wait_with_output()?;
                 ensure!(output.status.success(), "{tool} {signal:?}: {output:?}");
@@ -378,14 +378,14 @@ fn what_was_recorded_before_a_crash_is_written() {
 }
 
 /// Waits until a process has a child.
-fn child_of(pid: u32) -> Result<rustix::process::Pid> {
+fn child_of(pid: u32) -> Result<Pid> {
     let begun = Instant::now();
     loop {
         let path = format!("/proc/{pid}/task/{pid}/children");
         let children = std::fs::read_to_string(path).unwrap_or_default();
         let first = children.split_whitespace().next();
         let child = first.and_then(|child| child.parse().ok());
-        if let Some(child) = child.and_then(rustix::process::Pid::from_raw) {
+        if let Some(child) = child.and_then(Pid::from_raw) {
             return Ok(child);
         }
         ensure!(begun.elapsed() < LIMIT, "no child");
@@ -454,10 +454,12 @@ fn plugin_seconds(stacks: &Stacks, names: &[&str]) -> f64 {
     stacks.map(|(_, us)| *us as f64 / 1e6).sum()
 }
 
-/// What `raddle record` says if it could not look at a library in time.
-const LATE: &str = "unmapped before the tool could look";
-/// How often it is tried again then.
-const LATE_TRIES: usize = 5;
+/// Returns true if `raddle record` says that it could not look at a library in time.
+fn is_late(stdout: &[u8]) -> bool {
+    let stdout = String::from_utf8_lossy(stdout);
+    let plain = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    plain.contains("unmapped before the tool could look")
+}
 
 /// Records plugins.c, and compares the names of its libraries' code with what it has measured.
 /// Returns false if the tool says that it was late.
@@ -472,9 +474,8 @@ fn check_plugin(
     let stdout = String::from_utf8(output.stdout)?;
     let said = |part: &str| -> f64 {
         let lines = stdout.lines().filter_map(|line| line.strip_prefix(part));
-        lines
-            .filter_map(|line| line.trim().parse::<f64>().ok())
-            .sum()
+        let seconds = lines.filter_map(|it| it.trim().parse::<f64>().ok());
+        seconds.sum()
     };
     let stacks = read(file.as_ref())?;
     let executing = executing(&stacks);
@@ -486,14 +487,12 @@ fn check_plugin(
     };
     let (computed, unnamed) = found(&executing, "compute");
     let all: f64 = computed.iter().sum();
-    // Both have had as many turns: none has the other's name.
     let most = computed[0].max(computed[1]);
     ensure!(
         most < 0.7 * (all + unnamed),
-        "{mode_name}: {computed:?} s have names and {unnamed} s have none"
+        "{mode_name}: a wrong name: {computed:?}"
     );
-    let plain = stdout.split_whitespace().collect::<Vec<_>>().join(" ");
-    if plain.contains(LATE) {
+    if is_late(stdout.as_bytes()) {
         return Ok(false);
     }
     let said_compute = said("part compute ");
@@ -502,7 +501,7 @@ fn check_plugin(
         "{mode_name}: {computed:?} s have names and {unnamed} s have none, of {said_compute} s"
     );
     let least = computed[0].min(computed[1]);
-    ensure!(least > 0.3 * all, "{mode_name}: {computed:?}");
+    ensure!(least > 0.3 * all, "{mode_name}: a wrong name: {computed:?}");
     let (rested, _) = found(&stacks, "rest");
     let least = rested[0].min(rested[1]);
     let said_rest = said("part rest ");
@@ -518,18 +517,12 @@ fn check_plugins(name: &str, arguments: &[&str]) {
     with_carriers(name, |mode_name, mode| {
         for record in [record, record_without_events] {
             let folder = RunFolder::new(&format!("{}-{mode_name}", name.replace("::", "-")))?;
-            let file = folder.path().join("a.folded");
-            let file = file.to_str().context("a path")?;
-            let mut is_checked = false;
-            for _ in 0..LATE_TRIES {
-                let words = ["-F", "999", "-o", file, "--force", "--"];
-                let command = record(mode, &words)?;
-                is_checked = check_plugin(mode_name, command, file, arguments)?;
-                if is_checked {
-                    break;
-                }
+            let file = &*folder.path().join("a.folded").display().to_string();
+            let words = ["-F", "999", "-o", file, "--force", "--"];
+            let mut tries = 0..5;
+            while !check_plugin(mode_name, record(mode, &words)?, file, arguments)? {
+                ensure!(tries.next().is_some(), "{mode_name}: late each time");
             }
-            ensure!(is_checked, "{mode_name}: always late");
         }
         Ok(())
     });
@@ -553,6 +546,46 @@ fn libraries_that_are_mapped_for_a_moment_have_names() {
 fn code_of_a_process_that_ends_has_names() {
     let name = "records::code_of_a_process_that_ends_has_names";
     check_plugins(name, &["0", "150000", "100000", "0"]);
+}
+
+/// Waits until a process has mapped a file, and then until it has no more.
+fn comes_and_goes(pid: Pid, file: &str) -> Result<()> {
+    let path = format!("/proc/{}/maps", pid.as_raw_nonzero());
+    for is_mapped in [true, false] {
+        while std::fs::read_to_string(&path)?.contains(file) != is_mapped {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn code_that_is_mapped_between_two_looks_has_no_names_of_other_code() {
+    let name = "records::code_that_is_mapped_between_two_looks_has_no_names_of_other_code";
+    with_carriers(name, |mode_name, mode| {
+        let folder = RunFolder::new(&format!("late-{mode_name}"))?;
+        let file = folder
+            .path()
+            .join("a.folded")
+            .to_string_lossy()
+            .into_owned();
+        let mut command = record_without_events(mode, &["-F", "40", "-o", &file, "--"])?;
+        let words = plugin_words(&["0", "300000", "100000", "300000"])?;
+        let tool = command.args(&words).stdout(Stdio::piped()).spawn()?;
+        let program = child_of(tool.id())?;
+        let library = |from_end: usize| words[words.len() - from_end].to_string_lossy();
+        comes_and_goes(program, &library(2))?;
+        kill_process(Pid::from_child(&tool), Signal::STOP)?;
+        let result = comes_and_goes(program, &library(1));
+        kill_process(Pid::from_child(&tool), Signal::CONT)?;
+        let output = tool.wait_with_output()?;
+        result?;
+        let stacks = executing(&read(file.as_ref())?);
+        let named = ["plugin_", "second_"].map(|name| plugin_seconds(&stacks, &[name]));
+        ensure!(is_late(&output.stdout), "{mode_name}: {output:?}");
+        ensure!(named[0] < 0.45 && named[1] == 0.0, "{mode_name}: {named:?}");
+        Ok(())
+    });
 }
 
 #[test]

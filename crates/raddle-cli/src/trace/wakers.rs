@@ -15,12 +15,14 @@ use crate::peers::{self, LINK, Object, Others, Peers};
 
 /// For so long a descriptor is taken to be what it was at least, and at most.
 const SAME_NS: u64 = 250_000_000;
-const SAME_MOST_NS: u64 = 1_000_000_000;
+const SAME_MOST_NS: u64 = 2_000_000_000;
 /// The time for each object that is known: no more than one link is read in it, up to the limit.
-const LINK_NS: u64 = 1_000_000;
-/// For so long the processes that have the other end are taken to be those that had it, and those
-/// at the other ends of all that an epoll instance watches.
+const LINK_NS: u64 = 4_000_000;
+/// For so long the processes that have the other end are taken to be those that had it, twice as
+/// long each time that these are found again, up to a limit; and those at the other ends of all
+/// that an epoll instance watches.
 const HOLDS_NS: u64 = 5_000_000_000;
+const HOLDS_MOST_NS: u64 = 40_000_000_000;
 const WATCHED_HOLDS_NS: u64 = 1_000_000_000;
 /// The most objects that are kept.
 const KNOWN_MAX: usize = 1 << 16;
@@ -43,9 +45,13 @@ pub(super) struct Wakers {
 #[derive(Default)]
 struct Known {
     link: Option<Box<[u8]>>,
-    /// Until when the link and the rest hold, by CLOCK_BOOTTIME.
-    same_until_ns: u64,
+    /// When the link was read, and until when the rest holds, by CLOCK_BOOTTIME.
+    linked_ns: u64,
     until_ns: u64,
+    /// For how long it was taken to hold.
+    holds_ns: u64,
+    /// The thread that waited when the link was read: another one may be that of a new connection.
+    tid: u32,
     is_wanted: bool,
     woken_by: Option<Rc<WokenBy>>,
 }
@@ -79,23 +85,34 @@ impl Wakers {
         if !is_wait && !(is_wake && (kind.is_descriptor() || kind == WaitKind::FUTEX)) {
             return None;
         }
-        self.follow((kind, event.arg), is_wake, boot_ns)
+        self.follow((kind, event.arg), event.thread, is_wake, boot_ns)
     }
 
-    fn follow(&mut self, object: Object, is_wake: bool, boot_ns: u64) -> Option<Rc<WokenBy>> {
+    fn follow(
+        &mut self,
+        object: Object,
+        tid: u32,
+        is_wake: bool,
+        boot_ns: u64,
+    ) -> Option<Rc<WokenBy>> {
         let count = self.known.len();
         if count >= KNOWN_MAX && !self.known.contains_key(&object) {
             return None;
         }
         let known = self.known.entry(object).or_default();
-        if known.same_until_ns <= boot_ns && self.looks_left.is_none() {
-            let same_ns = (count as u64 * LINK_NS).clamp(SAME_NS, SAME_MOST_NS);
-            known.same_until_ns = boot_ns + same_ns;
+        let same_ns = if known.tid == tid {
+            (count as u64 * LINK_NS).clamp(SAME_NS, SAME_MOST_NS)
+        } else {
+            SAME_NS
+        };
+        let is_due = known.tid == 0 || boot_ns >= known.linked_ns + same_ns;
+        if is_due && self.looks_left.is_none() {
+            (known.linked_ns, known.tid) = (boot_ns, tid);
             let mut link = LINK;
             let link = self.peers.link(object, &mut link);
             if known.link.as_deref() != link {
                 known.link = link.map(Box::from);
-                (known.until_ns, known.woken_by) = (0, None);
+                (known.until_ns, known.holds_ns, known.woken_by) = (0, 0, None);
             }
         }
         if known.until_ns <= boot_ns && !known.is_wanted {
@@ -131,11 +148,16 @@ impl Wakers {
             if woken_by.as_ref() != self.last.as_deref() {
                 self.last = woken_by.map(Rc::new);
             }
+            known.holds_ns = if known.woken_by == self.last {
+                (known.holds_ns * 2).clamp(HOLDS_NS, HOLDS_MOST_NS)
+            } else {
+                HOLDS_NS
+            };
             known.woken_by = self.last.clone();
             known.until_ns = match (self.looks_left, object.0) {
                 (Some(_), _) => u64::MAX,
                 (None, WaitKind::EPOLL) => boot_ns + WATCHED_HOLDS_NS,
-                (None, _) => boot_ns + HOLDS_NS,
+                (None, _) => boot_ns + known.holds_ns,
             };
         }
     }
