@@ -35,9 +35,9 @@ const POINTS_BUSY: f64 = 5.0;
 const POINTS_BUSY_LOCKS: f64 = 8.0;
 /// Samples in a second of CPU time. A program that hardly gets a CPU has few.
 const HZ: f64 = 999.0;
-/// What `raddle record` says of samples of CPU time that are fewer than half of those that were asked
-/// for: by how many points the shares of what executes may be off. That is two standard deviations,
-/// and of a dozen shares one may be off by twice as much.
+/// What `raddle record` says of samples of CPU time that are fewer than half of those that were
+/// asked for: by how many points the shares of what executes may be off. That is two standard
+/// deviations, and of a dozen shares one may be off by twice as much.
 const MAY_BE_OFF: &str = "may be off by ";
 /// A machine is busy that takes so much of the carriers' time.
 const BUSY: f64 = 0.02;
