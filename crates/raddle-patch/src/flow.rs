@@ -287,19 +287,25 @@ fn each_instruction(text: &[u8], mut visit: impl FnMut(usize, Instruction) -> bo
 }
 
 /// A set of offsets into a function.
-struct Offsets {
+pub(crate) struct Offsets {
     words: [u64; MAX_LEN / 64],
 }
 
 impl Offsets {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             words: [0; MAX_LEN / 64],
         }
     }
 
+    /// Returns true if `other` holds each offset of this set, which are below `len`.
+    pub(crate) fn is_within(&self, other: &Self, len: usize) -> bool {
+        let mut words = self.words.iter().zip(&other.words).take(len.div_ceil(64));
+        words.all(|(own, others)| own & !others == 0)
+    }
+
     /// Empties the set, which holds nothing at `len` or above.
-    fn clear(&mut self, len: usize) {
+    pub(crate) fn clear(&mut self, len: usize) {
         self.words
             .iter_mut()
             .take(len.div_ceil(64))
@@ -307,7 +313,7 @@ impl Offsets {
     }
 
     #[inline]
-    fn insert(&mut self, offset: usize) {
+    pub(crate) fn insert(&mut self, offset: usize) {
         if let Some(word) = self.words.get_mut(offset / 64) {
             *word |= 1 << (offset % 64);
         }

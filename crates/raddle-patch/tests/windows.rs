@@ -316,7 +316,10 @@ fn any_function_of_the_image_may_hold_registers_where_no_abi_binds() {
     const FLD1: [u8; 2] = [0xd9, 0xe8];
     const VZEROUPPER: [u8; 3] = [0xc5, 0xf8, 0x77];
     const UNKNOWN: [u8; 1] = [0x06];
+    // jmp 1f; .byte 0x48, 0xb8; 1: movq %r9, %xmm9: the data hides the instruction.
+    const HIDDEN: [u8; 9] = [0xeb, 2, 0x48, 0xb8, 0x66, 0x4d, 0x0f, 0x6e, 0xc9];
     const MOVDQU: [u8; 4] = [0xf3, 0x0f, 0x6f, 0xc1];
+    let hidden = [&HIDDEN[..], &[0x90; 8], &RET].concat();
     for (other, [constant, at_run_time]) in [
         (&RET[..], [EntryKind::Plain, EntryKind::PlainClone]),
         (&PXOR, [EntryKind::Narrow, EntryKind::NarrowClone]),
@@ -325,6 +328,7 @@ fn any_function_of_the_image_may_hold_registers_where_no_abi_binds() {
         (&FLD1, [EntryKind::Vector, EntryKind::Clone]),
         (&VZEROUPPER, [EntryKind::Vector, EntryKind::Clone]),
         (&UNKNOWN, [EntryKind::Vector, EntryKind::Clone]),
+        (&hidden, [EntryKind::Vector, EntryKind::Clone]),
     ] {
         let mut builder = Builder::default();
         builder.function(&[&GETPID[..], &SYSCALL, &RET].concat());
