@@ -7,7 +7,7 @@
 use crate::user::User;
 use raddle_arch::{CallFrame, EntryReturns, RED_ZONE, WideState};
 use raddle_sys::abi::SigContext;
-use raddle_sys::{err, errno, syscall6};
+use raddle_sys::{err, errno, nr, syscall6};
 
 /// A system call of the program.
 #[repr(transparent)]
@@ -201,8 +201,25 @@ pub fn interrupted_pass(registers: &SigContext) -> Option<usize> {
 /// # Safety
 /// The registers must be those of interrupted code on a program's stack.
 pub unsafe fn interrupted_wait(registers: &SigContext) -> Option<(usize, u64)> {
-    const WAIT4: u64 = 61;
-    const WAITID: u64 = 247;
+    // SAFETY: the caller's promise.
+    unsafe { interrupted_by_eintr(registers, &[nr::__NR_wait4, nr::__NR_waitid]) }
+}
+
+/// Returns the address and the number with which an interrupted passing `ioctl` begins again.
+///
+/// # Safety
+/// As for [`interrupted_wait`].
+pub unsafe fn interrupted_ioctl(registers: &SigContext) -> Option<(usize, u64)> {
+    // SAFETY: the caller's promise.
+    unsafe { interrupted_by_eintr(registers, &[nr::__NR_ioctl]) }
+}
+
+/// Returns the address and the number with which a passing call of these numbers begins again that
+/// the kernel has ended with EINTR.
+///
+/// # Safety
+/// As for [`interrupted_wait`].
+unsafe fn interrupted_by_eintr(registers: &SigContext, numbers: &[u32]) -> Option<(usize, u64)> {
     let (begin, end) = (&raw const raddle_pass_begin, &raw const raddle_pass_end);
     let ends = [registers.instruction_pointer(), registers.syscall_end()] == [end.addr(); 2];
     if !ends || registers.syscall_result() != err(errno::EINTR) {
@@ -210,7 +227,8 @@ pub unsafe fn interrupted_wait(registers: &SigContext) -> Option<(usize, u64)> {
     }
     // SAFETY: at this address the frame pointer is the entry's.
     let number = unsafe { registers.entry_call_number() };
-    matches!(number, WAIT4 | WAITID).then(|| (begin.addr(), number))
+    let is_one = numbers.iter().any(|&one| u64::from(one) == number);
+    is_one.then(|| (begin.addr(), number))
 }
 
 /// Returns true if `address` is where a passing system call ends.

@@ -15,7 +15,7 @@
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
 use super::{alternate, bit, delivery, preemption, samples, stops, tsc};
-use crate::frame::{interrupted_wait, is_pass, pass_end, raddle_child_start};
+use crate::frame::{interrupted_ioctl, interrupted_wait, is_pass, pass_end, raddle_child_start};
 use crate::kernel_threads;
 use crate::user::User;
 use crate::words::robust;
@@ -145,7 +145,8 @@ fn begin_ioctl_again(context: &mut UContext) {
         return;
     }
     // SAFETY: the registers of the code that the signal has interrupted.
-    if let Some((at, number)) = unsafe { registers.ended_call() }
+    let ended = unsafe { interrupted_ioctl(registers).or_else(|| registers.ended_call()) };
+    if let Some((at, number)) = ended
         && number == nr::__NR_ioctl as u64
     {
         registers.set_instruction_pointer(at);
