@@ -12,6 +12,7 @@
 #include <linux/seccomp.h>
 #include <poll.h>
 #include <sched.h>
+#include <sys/ioctl.h>
 #include <sys/msg.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>

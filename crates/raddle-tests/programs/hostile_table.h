@@ -108,6 +108,8 @@ static const struct call calls[] = {
        P(signal_set), L(8)),
     C("fcntl", SYS_fcntl, F(REGULAR), N(F_SETLKW), P(lock)),
     C("fcntl get", SYS_fcntl, F(REGULAR), N(F_GETLK), P(lock)),
+    C("ioctl mode", SYS_ioctl, F(STREAM), N(FIONBIO), P(bytes)),
+    C("ioctl unread", SYS_ioctl, F(FULL_PIPE), N(FIONREAD), P(bytes)),
     CF(CHANGES_MASK, "io_uring_enter", SYS_io_uring_enter, {CONTEXT, 1, NULL}, N(0), N(0),
        N(IORING_ENTER_GETEVENTS), P(signal_set), L(8)),
     CF(CHANGES_MASK, "io_uring_enter extended", SYS_io_uring_enter, {CONTEXT, 1, NULL}, N(0), N(1),

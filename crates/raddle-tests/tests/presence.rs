@@ -175,9 +175,15 @@ fn delays_and_cpu_times_are_told() {
         let program = Program::build("computing.c")?;
         let running = Running::start(mode, mode.command(&program.variants[0].command)?, None)?;
         running.wait_until_it_says("computing\n")?;
-        std::thread::sleep(Duration::from_millis(300));
-        let stats = dump_json(running.pid(), &["--stats"])?;
-        ensure!(stats["delay"]["samples"].as_u64() > Some(10), "{stats}");
+        let limit = Instant::now() + Duration::from_secs(10);
+        let stats = loop {
+            std::thread::sleep(Duration::from_millis(300));
+            let stats = dump_json(running.pid(), &["--stats"])?;
+            if stats["delay"]["samples"].as_u64() > Some(10) {
+                break stats;
+            }
+            ensure!(Instant::now() < limit, "{stats}");
+        };
         let longest_ns = stats["longest_delay"]["ns"].as_u64();
         ensure!(longest_ns > Some(1_000_000), "{stats}");
         let up_ns = stats["now_ns"].as_u64().zip(stats["started_ns"].as_u64());
