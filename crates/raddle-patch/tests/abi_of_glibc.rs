@@ -194,9 +194,10 @@ fn first_read(code: &Code, transparent: &BTreeSet<u64>, from: u64) -> Option<Ins
         if code.function_at(address) != function {
             continue; // a call at the end; or the call before did not return
         }
-        if unwritten == 0 || !seen.insert((address, unwritten)) || seen.len() > 20_000 {
+        if unwritten == 0 || !seen.insert((address, unwritten)) {
             continue;
         }
+        assert!(seen.len() < 200_000, "too many paths from {from:x}");
         let Some(found) = code.instructions.get(&address) else {
             continue;
         };

@@ -155,14 +155,15 @@ pub extern "C" fn recvmsg(frame: &Frame) -> Outcome {
     let Some((entry, kind)) = look_up(fd) else {
         return Outcome::PASS;
     };
-    begin_read();
     if never_waits(kind, flags) {
+        begin_read();
         count_call();
         return Outcome::PASS;
     }
     if is_read_by_kernel(entry, kind) {
         return Outcome::PASS;
     }
+    begin_read();
     if flags & WAITALL != 0 && kind == Kind::Stream {
         return helped::on_helper(frame);
     }
