@@ -102,6 +102,38 @@ proptest! {
     }
 
     #[test]
+    fn it_is_known_whether_all_that_wait_compute(
+        steps in vec((0..6usize, 0..4usize, 0..40usize), 1..400),
+    ) {
+        let (tasks, mut order) = (Tasks::new(5), order_of(Kind::Fair));
+        let (mut kind, mut queued) = (Kind::Fair, [None; 5]);
+        for (index, reason, other) in steps {
+            if let Some(other) = BUILT_IN.get(other) {
+                if *other != kind {
+                    queued = queued.map(|made_room| made_room.map(|_| false));
+                }
+                kind = *other;
+                order.choose(kind, 0);
+            }
+            match queued.get_mut(index) {
+                Some(queued) if queued.is_none() => {
+                    let made_room = REASONS[reason] == Reason::Preempted && kind != Kind::Fifo;
+                    *queued = Some(made_room);
+                    order.enqueue(tasks.get(index), REASONS[reason], 0);
+                }
+                _ => {
+                    if let Some(task) = order.pick(0) {
+                        queued[tasks.index(task)] = None;
+                    }
+                }
+            }
+            let mut waiting = queued.iter().flatten().peekable();
+            let all_compute = waiting.peek().is_some() && waiting.all(|made_room| *made_room);
+            prop_assert_eq!(order.all_compute(), all_compute);
+        }
+    }
+
+    #[test]
     fn priorities_run_by_lane_and_in_turn(all in vec(attributes(), 1..60)) {
         let (tasks, mut order) = (Tasks::new(all.len()), order_of(Kind::Priority));
         for (index, (class, priority, nice, ..)) in all.iter().enumerate() {

@@ -5,6 +5,8 @@
  *     policies overtake              a thread that is more important than the one that wakes it
  *     policies burn NAME:NICE...     threads that compute for a while; prints their milliseconds
  *     policies during MS NAME:NICE...  threads that compute for so long; prints their milliseconds
+ *     policies pair                  one computes, two pass a byte by pipes; prints the milliseconds
+ *                                    of the first, and of both others
  *     policies across                threads called a and b wait for each other in many ways
  *     policies stuck                 of two threads called a one sits in the kernel
  *     policies alone                 a thread ends, and the first one sleeps again and again
@@ -177,6 +179,42 @@ static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static int pipes[2][2];
 static long counted;
 
+static int64_t passed_ns[2];
+
+static void *pass_a_byte(void *argument)
+{
+    int own = argument ? 1 : 0;
+    char byte = 0;
+    wait_for_release();
+    int64_t before_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    while (!stop) {
+        if (own) {
+            IS(write(pipes[0][1], &byte, 1), 1);
+        }
+        IS(read(pipes[own][0], &byte, 1), 1);
+        if (!own) {
+            IS(write(pipes[1][1], &byte, 1), 1);
+        }
+    }
+    passed_ns[own] = clock_ns(CLOCK_THREAD_CPUTIME_ID) - before_ns;
+    IS(write(pipes[!own][1], &byte, 1), 1); /* the other one may wait */
+    return argument;
+}
+
+static void pair(void)
+{
+    static struct burner burner = {.name = "computes"};
+    OK(pipe(pipes[0]));
+    OK(pipe(pipes[1]));
+    pthread_t threads[] = {
+        start(burn, &burner), start(pass_a_byte, NULL), start(pass_a_byte, "b")};
+    release(3);
+    use(SECOND);
+    stop = 1;
+    join_all(threads, 3);
+    printf("%ld %ld\n", (long)(burner.used_ns / MS), (long)((passed_ns[0] + passed_ns[1]) / MS));
+}
+
 /* Pairs that take turns by a condition variable, by a futex, by pipes, and count together. */
 static void *take_turns(void *argument)
 {
@@ -334,6 +372,8 @@ int main(int count, char **words)
         burn_all(use, 3 * SECOND, count - 2, words + 2);
     } else if (!strcmp(words[1], "during")) {
         burn_all(last, atoi(words[2]) * MS, count - 3, words + 3);
+    } else if (!strcmp(words[1], "pair")) {
+        pair();
     } else if (!strcmp(words[1], "across")) {
         across();
     } else if (!strcmp(words[1], "stuck")) {

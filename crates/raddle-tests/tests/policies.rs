@@ -128,6 +128,17 @@ fn fair_divides_time_by_niceness() {
 }
 
 #[test]
+fn threads_that_wait_for_descriptors_in_short_turns_get_their_time() {
+    for flags in [["--policy", "fair"], ["--share", "lib:program=carriers=1"]] {
+        let Some(used) = or_skip("pair", numbers(&flags, 1, &["pair"])) else {
+            return;
+        };
+        // Two of three threads: two thirds, and nothing like a short turn each quantum.
+        assert!(used[1] > used[0] / 2.0, "{flags:?}: {used:?}");
+    }
+}
+
+#[test]
 fn a_share_is_a_part_of_the_time_however_many_threads_have_it() {
     let share = ["--share", "name:batch*=25"];
     let burners = ["batch-1:0", "batch-2:0", "batch-3:0", "other:0"];

@@ -124,7 +124,7 @@ impl Engine {
         }
         // The picked thread may run for long: wakes the threads that are ready before.
         let now_ns = self.ordered_at_ns();
-        if now_ns != 0 && carrier.timing.looks(now_ns, LOOK_NS) {
+        if now_ns != 0 && self.looks_before_pick(carrier, now_ns) {
             look_around_at(carrier, now_ns);
         }
         if !self.has_work() {
@@ -133,6 +133,15 @@ impl Engine {
         let task = self.queue.pick(now_ns);
         report(self.queue.take_fault());
         task.map(Thread::of)
+    }
+
+    /// Returns true if `carrier` looks at timers and descriptors before it picks: after a while, and
+    /// if only threads wait that compute, unless it has looked since the last switch. Threads with
+    /// turns that are shorter than that while would else wait for a quantum each time they have
+    /// waited for a descriptor.
+    fn looks_before_pick(&self, carrier: &Carrier, now_ns: u64) -> bool {
+        let has_looked = carrier.looked.get() == carrier.switches.load(Ordering::Relaxed);
+        carrier.timing.looks(now_ns, LOOK_NS) || self.queue.all_compute() && !has_looked
     }
 
     /// Gives the policy what was pushed past it: by kernel threads that are no carriers, or before

@@ -49,7 +49,7 @@ pub fn parse(rules: &[u8]) -> Option<Shares> {
             }
             Part::Engine { quota, carriers } => {
                 plans[index + 1] = Some(Plan {
-                    kind: Kind::Fifo,
+                    kind: Kind::Fair,
                     carriers,
                     quota,
                 });

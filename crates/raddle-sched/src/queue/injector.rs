@@ -18,6 +18,8 @@ pub struct Injector {
     /// The policy's [`Kind`]. Written under the lock; read without it by callers that must not wait
     /// for a plug-in.
     kind: AtomicU32,
+    /// 1 if [`Order::all_compute`]. Written under the lock; a hint without it.
+    all_compute: AtomicU32,
 }
 
 impl Injector {
@@ -32,6 +34,7 @@ impl Injector {
             len: AtomicUsize::new(0),
             fault: AtomicU32::new(0),
             kind: AtomicU32::new(0),
+            all_compute: AtomicU32::new(0),
         }
     }
 
@@ -43,6 +46,7 @@ impl Injector {
             len: AtomicUsize::new(0),
             fault: AtomicU32::new(0),
             kind: AtomicU32::new(0),
+            all_compute: AtomicU32::new(0),
         }
     }
 
@@ -57,6 +61,12 @@ impl Injector {
     #[inline(always)]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Returns true if tasks waited a moment ago under a policy, and each of them had computed
+    /// until its quantum was over: the one that is picked next will probably run for as long.
+    pub fn all_compute(&self) -> bool {
+        self.all_compute.load(Ordering::Relaxed) != 0
     }
 
     /// Appends a task that was woken.
@@ -133,6 +143,8 @@ impl Injector {
     /// Publishes the state. Returns true if the policy has failed just now, and is fifo since.
     fn look_after(&self, order: &mut SpinGuard<'_, Order>) -> bool {
         self.len.store(order.len(), Ordering::SeqCst);
+        let all_compute = u32::from(order.all_compute());
+        self.all_compute.store(all_compute, Ordering::Relaxed);
         let fault = order.take_fault();
         self.kind.store(order.kind() as u32, Ordering::Relaxed);
         if let Some(fault) = fault {
@@ -210,6 +222,7 @@ impl Injector {
             len,
             fault,
             kind: _,
+            all_compute,
         } = self;
         // SAFETY: the caller's promise; what the lock guards is replaced whole.
         let was_changing = unsafe { order.break_lock() };
@@ -217,6 +230,7 @@ impl Injector {
         if was_changing || len.load(Ordering::SeqCst) != 0 {
             order.lock().forget();
             len.store(0, Ordering::SeqCst);
+            all_compute.store(0, Ordering::Relaxed);
         }
         if fault.load(Ordering::Relaxed) != 0 {
             fault.store(0, Ordering::Relaxed);

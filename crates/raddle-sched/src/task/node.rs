@@ -156,6 +156,8 @@ pub struct Node {
     /// True while the task is in the [`AheadQueue`](crate::share::AheadQueue). Guarded by the lock
     /// there.
     pub(crate) is_ahead: Cell<bool>,
+    /// True while the task waits after its quantum was over: it computes.
+    pub(crate) made_room: Cell<bool>,
     /// True while a plug-in has the task.
     pub(crate) queued: Cell<bool>,
     /// Fair: run time divided by weight; `in_group` is the task's group.
@@ -183,6 +185,7 @@ impl Node {
             turn: Cell::new(0),
             since_ns: Cell::new(0),
             is_ahead: Cell::new(false),
+            made_room: Cell::new(false),
             queued: Cell::new(false),
             virtual_ns: Cell::new(0),
             in_group: Cell::new(0),
@@ -201,6 +204,7 @@ impl Node {
         self.virtual_ns.set(0);
         self.in_group.set(0);
         self.counted_ns.set(0);
+        self.made_room.set(false);
         // SAFETY: the task is in no policy, so no other thread reads its view.
         unsafe { *self.view.get() = View::EMPTY };
     }

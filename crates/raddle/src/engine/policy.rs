@@ -21,7 +21,8 @@ use std::time::Duration;
 #[repr(u32)]
 #[non_exhaustive]
 pub enum BuiltIn {
-    /// First come, first served.
+    /// First come, first served, without shares: a thread with short turns waits for a quantum of
+    /// each one that computes.
     #[default]
     Fifo = Kind::Fifo as u32,
     /// The newest first; every 16th time the oldest.

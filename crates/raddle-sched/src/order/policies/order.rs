@@ -3,12 +3,14 @@
 use super::fair::GROUPS;
 use super::foreign::{Fault, Host, Table};
 use super::{Deadline, Fair, Foreign, Kind, Lanes, Lifo, Policy, Reason};
-use crate::task::{TaskList, TaskRef};
+use crate::task::{TaskList, TaskRef, of};
 
 /// All policies, of which one is in use. All zero is fifo without tasks.
 pub struct Order {
     kind: Kind,
     len: usize,
+    /// How many of them wait since their quantum was over.
+    made_room: usize,
     fifo: TaskList,
     lifo: Lifo,
     lanes: Lanes,
@@ -23,6 +25,7 @@ impl Order {
         Self {
             kind: Kind::Fifo,
             len: 0,
+            made_room: 0,
             fifo: TaskList::new(),
             lifo: Lifo::new(),
             lanes: Lanes::new(),
@@ -56,6 +59,7 @@ impl Order {
             return self.pick(now_ns);
         }
         let task = self.foreign.give_up()?;
+        self.made_room -= usize::from(of(task).made_room.replace(false));
         self.len -= 1;
         Some(task)
     }
@@ -104,6 +108,11 @@ impl Order {
         self.len == 0
     }
 
+    /// Returns true if tasks wait and each of them has computed until its quantum was over.
+    pub fn all_compute(&self) -> bool {
+        self.len != 0 && self.made_room == self.len
+    }
+
     fn policy(&mut self) -> &mut dyn Policy {
         match self.kind {
             Kind::Fifo => &mut self.fifo,
@@ -134,6 +143,9 @@ impl Order {
         if self.kind == Kind::Fifo {
             return self.fifo.push(task);
         }
+        let made_room = reason == Reason::Preempted;
+        of(task).made_room.set(made_room);
+        self.made_room += usize::from(made_room);
         self.policy().enqueue(task, reason, now_ns);
     }
 
@@ -152,6 +164,7 @@ impl Order {
             _ => self.policy().pick(now_ns),
         }?;
         self.len -= 1;
+        self.made_room -= usize::from(of(task).made_room.replace(false));
         Some(task)
     }
 
