@@ -145,6 +145,9 @@ fn any_futex(frame: &Frame) -> Outcome {
         }
         FUTEX_WAIT | FUTEX_WAIT_BITSET => Outcome::of(wait_shared(frame)),
         FUTEX_WAKE | FUTEX_WAKE_BITSET if private => Outcome::of(wake_call(frame, operation)),
+        FUTEX_WAKE | FUTEX_WAKE_BITSET if shared::is_in_block(frame.arg(0)) => {
+            Outcome::of(wake_shared_join(frame, operation))
+        }
         FUTEX_REQUEUE | FUTEX_CMP_REQUEUE if private => Outcome::of(requeue(frame, operation)),
         FUTEX_WAKE_OP if private => Outcome::of(wake_op(frame).unwrap_or_else(|errno| errno)),
         FUTEX_WAIT_REQUEUE_PI | FUTEX_CMP_REQUEUE_PI => pi::requeue_call(frame, operation, private),
@@ -222,6 +225,20 @@ fn wake_call(frame: &Frame, operation: usize) -> isize {
         perhaps_yield(address);
     }
     woken as isize
+}
+
+/// FUTEX_WAKE and FUTEX_WAKE_BITSET, shared, of a word that may be a join's.
+#[cold]
+fn wake_shared_join(frame: &Frame, operation: usize) -> isize {
+    let bits = if operation == FUTEX_WAKE {
+        ANY
+    } else {
+        frame.word(5)
+    };
+    if bits == 0 {
+        return err(errno::EINVAL);
+    }
+    shared::wake_join(frame.arg(0), wake_count(frame.arg(2)), bits)
 }
 
 /// A private wake for any bits.

@@ -379,6 +379,50 @@ static struct {
     uint32_t flags, reserved;
 } vector[3];
 
+/* An emulator's threads have blocks of its guest's libc in its own memory, as like libc's blocks as
+ * can be, and the emulator itself wakes the word that libc leaves to the kernel. */
+static char block[8192] __attribute__((aligned(64)));
+static int join_words;
+static atomic_int waits_at;
+
+static void *wait_for_all_words(void *argument)
+{
+    for (int at = 0; at < join_words; at++) {
+        atomic_int *word = (atomic_int *)(block + 4 * at + 32);
+        int tid = 123456 + at;
+        atomic_store(&waits_at, at);
+        while (atomic_load(word) == tid) {
+            if (at % 2) {
+                futex(word, FUTEX_WAIT, tid, NULL, NULL, 0);
+            } else {
+                futex(word, FUTEX_WAIT_BITSET | FUTEX_CLOCK_REALTIME, tid, NULL, NULL, ~0);
+            }
+        }
+    }
+    return argument;
+}
+
+CASE(a_wait_that_looks_like_a_join_is_woken_by_a_call)
+{
+    join_words = 1000;
+    *(void **)(block + 16) = block;
+    for (int at = 0; at < join_words; at++) {
+        *(atomic_int *)(block + 4 * at + 32) = 123456 + at;
+    }
+    pthread_t thread = start(wait_for_all_words, NULL);
+    for (int at = 0; at < join_words; at++) {
+        atomic_int *word = (atomic_int *)(block + 4 * at + 32);
+        int bits = at % 3 ? 0 : ~0;
+        while (atomic_load(&waits_at) < at) {
+            sched_yield();
+        }
+        usleep(100); /* it waits by now, as a rule */
+        atomic_store(word, 0);
+        GET(futex(word, bits ? FUTEX_WAKE_BITSET : FUTEX_WAKE, INT32_MAX, NULL, NULL, bits));
+    }
+    join(thread);
+}
+
 static void *wait_on_three(void *argument)
 {
     for (int i = 0; i < 3; i++) {

@@ -53,15 +53,50 @@ pub fn learn_join_word(tls: u64, cleared: usize) {
 /// zero. Later it holds a state, and the id in the block is gone before the thread is; but the
 /// block, which lasts until the join is over, holds its own address (`%fs:0x10`).
 pub(crate) fn is_join(frame: &Frame) -> bool {
-    const SELF: usize = 16;
     let address = frame.arg(0);
     if let Some(thread) = PROCESS.slot_of(frame.word(2))
         && thread.clear_tid.get() == address
     {
         return true;
     }
+    is_in_block(address)
+}
+
+/// Returns true if `address` is that of the word in a thread's block, by all that the block says.
+///
+/// An emulator's threads have blocks of its guest's libc, with ids that no thread has. Such a wait
+/// is a join, too, and the emulator wakes it by a call: see [`wake_join`].
+pub(crate) fn is_in_block(address: usize) -> bool {
+    const SELF: usize = 16;
     let block = address.wrapping_sub(JOIN_WORD.load(Ordering::Relaxed));
     block != address && User::at(block.wrapping_add(SELF)).read() == Ok(block)
+}
+
+/// A shared wake of a word for which [`is_in_block`] holds: the waiters that counted as joins, then
+/// those in the kernel. Returns how many, or a negated errno.
+pub(crate) fn wake_join(address: usize, count: usize, bits: u32) -> isize {
+    let woken = super::wake(address, count, bits);
+    if woken >= count {
+        return woken as isize;
+    }
+    let operation = nr::FUTEX_WAKE_BITSET;
+    let (left, bits) = (count - woken, bits as usize);
+    // SAFETY: the kernel looks at the address.
+    let others = unsafe {
+        sys!(
+            nr::__NR_futex,
+            address,
+            operation,
+            left,
+            0usize,
+            0usize,
+            bits
+        )
+    };
+    if others < 0 {
+        return others;
+    }
+    woken as isize + others
 }
 
 /// Waits in the kernel, which compares the word: no wake-up can be lost on the way there.
