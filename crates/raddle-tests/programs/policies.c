@@ -5,8 +5,8 @@
  *     policies overtake              a thread that is more important than the one that wakes it
  *     policies burn NAME:NICE...     threads that compute for a while; prints their milliseconds
  *     policies during MS NAME:NICE...  threads that compute for so long; prints their milliseconds
- *     policies pair                  one computes, two pass a byte by pipes; prints the milliseconds
- *                                    of the first, and of both others
+ *     policies pair                  one computes, two pass a byte by pipes; prints milliseconds of
+ *                                    the first, and of both others
  *     policies across                threads called a and b wait for each other in many ways
  *     policies stuck                 of two threads called a one sits in the kernel
  *     policies alone                 a thread ends, and the first one sleeps again and again

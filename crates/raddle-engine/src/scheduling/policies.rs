@@ -135,10 +135,10 @@ impl Engine {
         task.map(Thread::of)
     }
 
-    /// Returns true if `carrier` looks at timers and descriptors before it picks: after a while, and
-    /// if only threads wait that compute, unless it has looked since the last switch. Threads with
-    /// turns that are shorter than that while would else wait for a quantum each time they have
-    /// waited for a descriptor.
+    /// Returns true if `carrier` looks at timers and descriptors before it picks: after a while,
+    /// and if only threads wait that compute, unless it has looked since the last switch. Threads
+    /// with turns that are shorter than that while would else wait for a quantum each time they
+    /// have waited for a descriptor.
     fn looks_before_pick(&self, carrier: &Carrier, now_ns: u64) -> bool {
         let has_looked = carrier.looked.get() == carrier.switches.load(Ordering::Relaxed);
         carrier.timing.looks(now_ns, LOOK_NS) || self.queue.all_compute() && !has_looked
