@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
 
 use crate::failure::{Failure, say};
@@ -102,6 +103,33 @@ impl Output {
         &self.file
     }
 
+    /// Creates a file without a name for reading and writing: in the same folder, or in that of
+    /// temporary files if this is standard output.
+    pub(crate) fn beside(&self) -> io::Result<File> {
+        let folder = if self.is_stdout {
+            std::env::temp_dir()
+        } else {
+            folder_of(&self.goal).to_owned()
+        };
+        let flags = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+        if let Ok(file) = rustix::fs::open(&folder, flags, Mode::from_raw_mode(MODE)) {
+            return Ok(file.into());
+        }
+        let path = folder.join(format!(".raddle-{}", std::process::id()));
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create_new(true).mode(MODE);
+        let file = options.open(&path)?;
+        fs::remove_file(path)?;
+        Ok(file)
+    }
+
+    /// Returns true if this is a pipe without a reader.
+    pub(crate) fn is_left(&self) -> bool {
+        let mut of_file = [PollFd::new(&self.file, PollFlags::empty())];
+        let polled = self.is_stdout && poll(&mut of_file, Some(&Timespec::default())).is_ok();
+        polled && of_file[0].revents().contains(PollFlags::ERR)
+    }
+
     /// Explains a failed write.
     pub(crate) fn failed(&self, error: &io::Error) -> Failure {
         Failure::input(
@@ -154,15 +182,20 @@ fn tell(line: &str, is_stdout: bool) -> io::Result<()> {
     print(&format!("{line}\n"))
 }
 
-/// Creates the file without a name, else with one.
-fn create(goal: &Path, replaces: bool) -> io::Result<(File, Option<PathBuf>)> {
-    const MODE: u32 = 0o600;
-    let folder = match goal.parent() {
+/// Such a file is for its user alone.
+const MODE: u32 = 0o600;
+
+fn folder_of(goal: &Path) -> &Path {
+    match goal.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
-    };
+    }
+}
+
+/// Creates the file without a name, else with one.
+fn create(goal: &Path, replaces: bool) -> io::Result<(File, Option<PathBuf>)> {
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
-    if let Ok(file) = rustix::fs::open(folder, flags, Mode::from_raw_mode(MODE)) {
+    if let Ok(file) = rustix::fs::open(folder_of(goal), flags, Mode::from_raw_mode(MODE)) {
         return Ok((file.into(), None));
     }
     let path = if replaces {

@@ -28,10 +28,14 @@ pub(crate) type Object = (WaitKind, u64);
 
 /// Looks take at most this part of a CPU, and so much CPU time at the begin. The time on the clock
 /// says nothing of their cost: on a busy machine a look is long because others compute.
-const PART: u32 = 200;
-const BURST: Duration = Duration::from_millis(100);
-/// The most objects that are looked for at once.
-pub(crate) const OBJECTS_MAX: usize = 1 << 8;
+const PART: u32 = 400;
+const BURST: Duration = Duration::from_millis(30);
+/// From one look to the next passes so many times what it has cost: objects that are new meanwhile
+/// are looked for together.
+const PAUSE: u32 = 6;
+/// The most objects that are looked for at once: a look goes through all processes, and costs
+/// little more for many objects than for one.
+pub(crate) const OBJECTS_MAX: usize = 1 << 11;
 /// The most descriptors of an epoll instance that are followed.
 const WATCHED_MAX: usize = 1 << 10;
 /// The most processes that are named.
@@ -76,6 +80,8 @@ pub(crate) struct Peers {
     begun: Instant,
     /// The CPU time that looks have taken.
     spent: Duration,
+    /// Before then is no look.
+    next: Instant,
 }
 
 impl Peers {
@@ -88,12 +94,13 @@ impl Peers {
             sockets: Sockets::new(pid),
             begun: Instant::now(),
             spent: Duration::ZERO,
+            next: Instant::now(),
         }
     }
 
     /// Returns true if there is time for a look.
     pub(crate) fn is_due(&self) -> bool {
-        self.spent <= BURST + self.begun.elapsed() / PART
+        self.spent <= BURST + self.begun.elapsed() / PART && Instant::now() >= self.next
     }
 
     /// Writes what a descriptor is to `to`, as far as that has room, and returns it; `None` for
@@ -112,7 +119,9 @@ impl Peers {
         if !ends.is_empty() {
             self.look(&ends, &mut others);
         }
-        self.spent += cpu_time().saturating_sub(begun);
+        let cost = cpu_time().saturating_sub(begun);
+        self.spent += cost;
+        self.next = Instant::now() + cost * PAUSE;
         others
     }
 
@@ -153,12 +162,14 @@ impl Peers {
 
     /// Returns the other end of a descriptor, and what a descriptor of that must be able to do.
     fn other_end(&mut self, fd: u64) -> Option<(End, u32)> {
-        let path = format!("/proc/{}/fd/{fd}", self.pid);
-        let link = fs::read_link(&path).ok()?;
-        match end_of(link.to_str()?)? {
+        let descriptors = self.descriptors.as_ref()?;
+        let mut link = LINK;
+        let (link, _) = readlinkat_raw(descriptors, DecInt::new(fd), &mut link).ok()?;
+        match end_of(std::str::from_utf8(link).ok()?)? {
             End::Socket(inode) => Some((End::Socket(self.sockets.peer(inode)?), 0)),
             end => {
-                let own = fs::symlink_metadata(&path).ok()?.mode() & (READ | WRITE);
+                let path = format!("/proc/{}/fd/{fd}", self.pid);
+                let own = fs::symlink_metadata(path).ok()?.mode() & (READ | WRITE);
                 let can = match own {
                     READ => WRITE,
                     WRITE => READ,

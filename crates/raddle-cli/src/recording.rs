@@ -3,6 +3,8 @@
 //! The process is asked again and again: it stops by itself some seconds after the last request. A
 //! thread of its own asks, because another tool may have the process's attention for a while.
 
+mod sequence;
+
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -16,8 +18,7 @@ use raddle_inspect::{
     WAKES_SHIFT,
 };
 use raddle_record::clock::{Clock, Moment};
-use raddle_record::order::Order;
-use raddle_record::rings::{From, Lane, Rings};
+use raddle_record::rings::{From, Lane, Rings, Words};
 use raddle_stacks::{BoundThread, Memory, Modules, ProcessMemory, Target, threads_and_bound};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
@@ -26,6 +27,7 @@ use crate::dump::locate::Location;
 use crate::dump::readable::Readable;
 use crate::dump::understand;
 use crate::failure::say;
+pub(crate) use sequence::{Reading, Sequence, Timed};
 
 /// For how many seconds more the process records after a request.
 const LASTS_S: u64 = 5;
@@ -54,24 +56,34 @@ pub(crate) struct Recording {
     rings: Rings,
     /// Bound threads.
     bound: Vec<BoundThread>,
-    order: Order,
-    clock: Clock,
+    sequence: Sequence,
     /// When the rings were read last, and how long after the time before.
     polled: Instant,
     filled: Duration,
-    /// All events up to this time of CLOCK_BOOTTIME were told.
-    told_ns: u64,
     /// Asks for more events, if they are asked for and not only read.
     asker: Option<Asker>,
     /// With it ends the right to read the memory, if it was given for this time.
     connection: Option<UnixStream>,
 }
 
-/// An event at a time.
-pub(crate) struct Timed {
-    pub boot_ns: u64,
-    pub lane: Lane,
-    pub event: Event,
+/// Takes the events of rings as they are read.
+pub(crate) trait Copies {
+    /// Takes an event. Those of one ring come in order, and one ring after the other.
+    fn event(&mut self, lane: Lane, words: Words);
+
+    /// All rings were read.
+    fn read(&mut self, reading: &Reading, memory: &dyn Memory);
+}
+
+/// What one reading of the rings has found.
+struct Read {
+    reading: Reading,
+    /// The process goes on.
+    goes_on: bool,
+    /// All events up to the wanted stamp were read.
+    is_whole: bool,
+    /// A thread has become bound.
+    has_bound: bool,
 }
 
 impl Recording {
@@ -119,11 +131,9 @@ impl Recording {
             modules,
             rings: Rings::new(layout, from),
             bound: Vec::new(),
-            order: Order::default(),
-            clock: Clock::between(first, Moment::now()),
+            sequence: Sequence::new(Clock::between(first, Moment::now()), first.boot_ns),
             polled: Instant::now(),
             filled: Duration::ZERO,
-            told_ns: first.boot_ns,
             asker: (request.kind == RequestKind::RECORD).then(|| Asker::start(pid, layout)),
             connection,
         };
@@ -145,59 +155,69 @@ impl Recording {
     ) -> Result<bool> {
         let end = Moment::now().stamp;
         for _ in 0..ROUNDS_MAX {
-            let (goes_on, is_whole) = self.poll_once(all.then_some(end), &mut each);
-            if !all || !goes_on || is_whole {
-                return Ok(goes_on);
+            let mut order = self.sequence.take_order();
+            let read = self.read(all.then_some(end), |lane, words| order.add(lane, words));
+            self.sequence.put_order(order);
+            let memory = &self.memory;
+            self.sequence
+                .tell(&read.reading, |timed| each(timed, memory));
+            if read.has_bound {
+                self.threads();
+            }
+            if !all || !read.goes_on || read.is_whole {
+                return Ok(read.goes_on);
             }
         }
         Ok(true)
     }
 
-    /// Reads so many events of each ring at most. Returns whether the process goes on, and whether
-    /// all events up to `end` were told, if that is given.
-    fn poll_once(
-        &mut self,
-        end: Option<u64>,
-        each: &mut impl FnMut(&Timed, &dyn Memory),
-    ) -> (bool, bool) {
-        let now = Moment::now();
+    /// Reads events as [`Recording::poll`], but tells none of them: a [`Sequence`] can do that
+    /// later. Returns false if the process has ended.
+    pub(crate) fn copy(&mut self, all: bool, to: &mut impl Copies) -> bool {
+        let end = Moment::now().stamp;
+        for _ in 0..ROUNDS_MAX {
+            let read = self.read(all.then_some(end), |lane, words| to.event(lane, words));
+            if read.has_bound {
+                self.threads();
+            }
+            to.read(&read.reading, &self.memory);
+            if !all || !read.goes_on || read.is_whole {
+                return read.goes_on;
+            }
+        }
+        true
+    }
+
+    /// Reads so many events of each ring at most, all up to `end` if that is given.
+    fn read(&mut self, end: Option<u64>, mut each: impl FnMut(Lane, Words)) -> Read {
+        let begun = Moment::now();
         let polled = Instant::now();
         self.filled = polled.duration_since(self.polled);
         self.polled = polled;
-        let order = &mut self.order;
-        let is_read = self
-            .rings
-            .poll(&self.memory, |lane, event| order.add(lane, event));
-        self.clock.go_on_to(Moment::now());
+        let mut has_bound = false;
+        let is_read = self.rings.poll(&self.memory, |lane, words| {
+            has_bound |= Event::from_words(words).is_some_and(|it| it.kind == EventKind::BIND);
+            each(lane, words);
+        });
+        let done = Moment::now();
         let goes_on = is_read && self.asker.as_ref().is_none_or(Asker::is_answered);
         let read_to = self.rings.read_to();
-        let is_whole = read_to.is_none_or(|read_to| end.is_some_and(|end| end <= read_to));
-        let up_to = match read_to {
-            Some(read_to) => read_to.min(now.stamp),
-            None if end.is_some() || !goes_on => u64::MAX,
-            None => now.stamp,
-        };
-        let (clock, memory) = (self.clock, &self.memory);
-        self.told_ns = clock.boot_ns(up_to.min(now.stamp));
-        let mut has_bound = false;
-        order.tell(up_to, |lane, event| {
-            has_bound |= event.kind == EventKind::BIND;
-            let timed = Timed {
-                boot_ns: clock.boot_ns(event.stamp),
-                lane,
-                event,
-            };
-            each(&timed, memory);
-        });
-        if has_bound {
-            self.threads();
+        Read {
+            reading: Reading {
+                begun,
+                done,
+                read_to,
+                is_last: end.is_some() || !goes_on,
+            },
+            goes_on,
+            is_whole: read_to.is_none_or(|read_to| end.is_some_and(|end| end <= read_to)),
+            has_bound,
         }
-        (goes_on, is_whole)
     }
 
     /// Returns the time up to which all events were told, by CLOCK_BOOTTIME.
     pub(crate) fn told_ns(&self) -> u64 {
-        self.told_ns
+        self.sequence.told_ns()
     }
 
     /// Has the runtime sample carriers as well, so many times a second.
@@ -216,20 +236,16 @@ impl Recording {
 
     /// Returns the time of a stamp, by CLOCK_BOOTTIME.
     pub(crate) fn boot_ns(&self, stamp: u64) -> u64 {
-        self.clock.boot_ns(stamp)
+        self.sequence.clock().boot_ns(stamp)
     }
 
     pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    pub(crate) fn memory(&self) -> &dyn Memory {
-        &self.memory
-    }
-
     /// Returns what gives a stamp its time.
     pub(crate) fn clock(&self) -> Clock {
-        self.clock
+        self.sequence.clock()
     }
 
     pub(crate) fn layout(&self) -> Layout {
@@ -266,7 +282,7 @@ impl Recording {
     pub(crate) fn begin_again(&mut self) {
         self.rings = Rings::new(self.layout, From::Oldest);
         self.threads(); // which of them are bound
-        self.order = Order::default();
+        self.sequence.take_order();
     }
 
     /// Returns all threads that live now. Events of those that are bound are read from now on.

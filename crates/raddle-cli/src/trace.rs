@@ -1,7 +1,10 @@
 //! `raddle trace`: the events of a process as a file for Perfetto.
 
 mod bound;
+mod copier;
 mod past;
+mod replay;
+mod spool;
 mod tracer;
 mod wakers;
 
@@ -22,16 +25,17 @@ use raddle_record::text::quoted;
 use crate::cli::TraceArguments;
 use crate::failure::{Failure, say};
 use crate::output::Output;
-use crate::recording::{Recording, command, ends_by_signal};
-use bound::Stays;
+use crate::recording::{Recording, Sequence, command, ends_by_signal};
+use copier::Copier;
+use replay::replay;
+use spool::Spool;
 use tracer::Tracer;
 use wakers::Wakers;
 
-/// How often the rings are read, unless they fill up.
+/// How often the rings are read, unless they fill up; of a recording without bound threads and
+/// limits, of which nothing is so short that it would be missed.
 const POLL: Duration = Duration::from_millis(20);
-/// How often names of new threads are read at most, and those of old ones.
-const NEW_NAMES: Duration = Duration::from_millis(100);
-const NAMES: Duration = Duration::from_secs(1);
+const RARE_POLL: Duration = Duration::from_millis(40);
 /// For how many seconds before a condition was met events are written, without `--last`.
 const BEFORE_S: f64 = 5.0;
 
@@ -56,62 +60,52 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<ExitCode> {
     }
 }
 
-/// Writes what comes.
+/// Records what comes, and writes it then.
 fn follow(arguments: &TraceArguments, pid: u32) -> Result<ExitCode> {
     let output = Output::create_or_stdout(&arguments.output, arguments.force)?;
     let mut recording = Recording::start_dense(pid)?;
+    let command = command(pid);
     let begin_ns = Moment::now().boot_ns;
-    let mut tracer = Tracer::new(output.file(), pid, command(pid), begin_ns)
+    let mut sequence = Sequence::new(recording.clock(), begin_ns);
+    let mut rounds = Rounds::new(arguments.duration)?;
+    let mut copier = Copier::new(&mut recording, Spool::new(&output));
+    loop {
+        let is_rare = recording.bound().is_empty();
+        let is_last = rounds.next(&recording, if is_rare { RARE_POLL } else { POLL });
+        if !copier.round(&mut recording, is_last) || output.is_left() {
+            break;
+        }
+    }
+    let spool = copier.finish(&mut recording);
+    let mut end_ns = Moment::now().boot_ns;
+    let lost = recording.lost();
+    drop(recording); // the process need not record any more
+    let (pieces, full) = spool.into_pieces();
+    let mut tracer = Tracer::new(output.file(), pid, command, begin_ns)
         .map_err(|error| output.failed(&error))?;
-    tracer.name_all(recording.names());
     tracer.begins_now(begin_ns);
-    tracer.names_processes(Wakers::new(pid));
-    write_all(arguments, &mut recording, &mut tracer)?;
-    tracer.name_all(recording.names());
-    tracer.run_at_end(recording.running());
-    let end_ns = Moment::now().boot_ns;
+    replay(pieces, &mut sequence, &mut tracer, &rounds.ends)?;
+    if full.is_some() {
+        end_ns = sequence.told_ns();
+    }
     let counts = tracer
         .finish(end_ns)
         .map_err(|error| output.failed(&error))?;
-    let lost = recording.lost();
-    recording.close();
     say_what_is_there(pid, &counts, end_ns - begin_ns, output)?;
+    if let Some(error) = &full {
+        say(&format!(
+            "the trace ends early, because there is no room for more of it ({error})"
+        ));
+    }
     if lost != 0 {
         say(&format!(
             "{lost} events were lost: they came faster than they could be read"
         ));
+    }
+    if lost != 0 || full.is_some() {
         return Ok(ExitCode::from(1));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-/// Writes events until the time is over, a signal comes, or the process ends.
-fn write_all<W: io::Write>(
-    arguments: &TraceArguments,
-    recording: &mut Recording,
-    tracer: &mut Tracer<W>,
-) -> Result<()> {
-    let mut rounds = Rounds::new(arguments.duration)?;
-    let pid = recording.pid();
-    let mut stays = Stays::default();
-    stays.follow(pid, recording.bound(), Moment::now().boot_ns);
-    loop {
-        let is_last = rounds.next(recording);
-        let goes_on = recording.poll(is_last, |timed, memory| {
-            stays.event(timed.lane, &timed.event);
-            tracer.take(memory, timed.lane, &timed.event, timed.boot_ns);
-        })?;
-        tracer.look(recording.told_ns());
-        stays.look((pid, recording.told_ns()), recording.memory(), tracer);
-        if is_last || !goes_on || tracer.has_failed() {
-            return Ok(());
-        }
-        let due = if tracer.has_new { NEW_NAMES } else { NAMES };
-        if tracer.named.elapsed() >= due {
-            tracer.name_all(recording.names());
-            stays.follow(pid, recording.bound(), recording.told_ns());
-        }
-    }
 }
 
 /// Waits until a limit is exceeded, and writes what came before.
@@ -122,7 +116,7 @@ fn wait(arguments: &TraceArguments, pid: u32, limits: Limits) -> Result<ExitCode
     let mut rounds = Rounds::new(arguments.duration)?;
     let mut lost = 0;
     let exceeded = loop {
-        let is_last = rounds.next(&recording);
+        let is_last = rounds.next(&recording, POLL);
         let goes_on = recording.poll(is_last, |timed, _| {
             conditions.event(timed.lane, &timed.event, timed.boot_ns);
         })?;
@@ -192,7 +186,7 @@ fn write_last(
     let mut tracer = Tracer::new(output.file(), pid, command(pid), from_ns)
         .map_err(|error| output.failed(&error))?;
     tracer.name_all(recording.names());
-    tracer.names_processes(Wakers::of_the_past(pid));
+    tracer.looks_for_processes(Wakers::of_the_past(pid));
     let mut first_ns = None;
     recording.poll(true, |timed, memory| {
         if timed.boot_ns >= from_ns {
@@ -246,11 +240,11 @@ impl Rounds {
         })
     }
 
-    /// Waits for the next look. Returns whether it is the last one.
-    fn next(&mut self, recording: &Recording) -> bool {
+    /// Waits for the next look, no longer than `most`. Returns whether it is the last one.
+    fn next(&mut self, recording: &Recording, most: Duration) -> bool {
         let left = self.until;
         let left = left.map(|until| until.saturating_duration_since(Instant::now()));
-        let pause = recording.patience().min(POLL);
+        let pause = recording.patience().min(most);
         std::thread::sleep(left.map_or(pause, |left| left.min(pause)));
         left.is_some_and(|left| left.is_zero()) || self.ends.load(Ordering::Relaxed)
     }

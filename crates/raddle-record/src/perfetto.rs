@@ -57,7 +57,7 @@ const GROUP_PIDS: i32 = 1 << 23;
 /// The greatest number of a group.
 const GROUPS_MAX: u32 = (1 << 16) - 1;
 /// The most texts of the program that are kept.
-const TEXTS_MAX: usize = 1 << 16;
+pub const TEXTS_MAX: usize = 1 << 16;
 
 /// Writes a trace.
 pub struct PerfettoWriter<W> {
@@ -192,7 +192,7 @@ impl<W: Write> PerfettoWriter<W> {
     /// Returns the place of an event's text in the process's memory, and its length or 0, if the
     /// text isn't known here yet.
     pub fn wants_text(&self, event: &Event) -> Option<(u64, u8)> {
-        let place = text_of(event)?;
+        let place = text_place(event)?;
         (!self.texts.contains_key(&place)).then_some(place)
     }
 
@@ -202,6 +202,11 @@ impl<W: Write> PerfettoWriter<W> {
             self.texts.clear();
         }
         self.texts.insert(place, text.into());
+    }
+
+    /// Forgets all texts.
+    pub fn forget_texts(&mut self) {
+        self.texts.clear();
     }
 
     /// Writes an event that happened at `boot_ns`. Events come in the order of time.
@@ -408,7 +413,7 @@ impl<W: Write> PerfettoWriter<W> {
 
     /// A value of a counter of the program's.
     fn count_text(&mut self, event: &Event, boot_ns: u64) -> io::Result<()> {
-        let place = text_of(event).unwrap_or_default();
+        let place = text_place(event).unwrap_or_default();
         let value = u64::from(event.thread) | u64::from(event.other) << 32;
         let text = self.texts.get(&place).map_or("?", |text| text);
         let (track, is_new) = self.counters.own(text);
@@ -512,12 +517,12 @@ fn track_of(tid: u32) -> u64 {
 }
 
 fn text_name(event: &Event) -> Name {
-    let (address, length) = text_of(event).unwrap_or_default();
+    let (address, length) = text_place(event).unwrap_or_default();
     Name::Text(address, length)
 }
 
-/// Returns the place of an event's text and its length, if it has one.
-fn text_of(event: &Event) -> Option<(u64, u8)> {
+/// Returns the place of an event's text in the process's memory and its length or 0, if it has one.
+pub fn text_place(event: &Event) -> Option<(u64, u8)> {
     let has_text = matches!(
         event.kind,
         EventKind::SPAN_BEGIN | EventKind::INSTANT | EventKind::COUNTER

@@ -13,6 +13,9 @@ use rustix::net::{
 /// The most connections that are read.
 const CONNECTIONS_MAX: usize = 1 << 17;
 
+/// The files with connections, in `/proc/PID/net`. The kernel goes through all connections for each.
+const FILES: [&str; 2] = ["tcp", "tcp6"];
+
 /// An address and a port, as `/proc/PID/net/tcp` has them.
 type Address = String;
 
@@ -21,8 +24,8 @@ type Address = String;
 pub(super) struct Sockets {
     pid: u32,
     tcp: Tcp,
-    /// The connections were read since the last call of [`Sockets::may_read`].
-    is_read: bool,
+    /// The files of connections that were not read since the last call of [`Sockets::may_read`].
+    unread: &'static [&'static str],
     unix: Option<Option<OwnedFd>>,
 }
 
@@ -38,14 +41,14 @@ impl Sockets {
         Sockets {
             pid,
             tcp: Tcp::default(),
-            is_read: false,
+            unread: &FILES,
             unix: None,
         }
     }
 
     /// From now on, connections may be read once more.
     pub(super) fn may_read(&mut self) {
-        self.is_read = false;
+        self.unread = &FILES;
     }
 
     /// Returns the inode of the socket at the other end, if that is on this machine.
@@ -54,11 +57,18 @@ impl Sockets {
             return Some(peer);
         }
         let pid = self.pid;
-        if !std::mem::replace(&mut self.is_read, true) {
-            self.tcp = Tcp::of(pid);
+        while let [file, rest @ ..] = self.unread {
+            if self.unread.len() == FILES.len() {
+                self.tcp = Tcp::default();
+            }
+            self.tcp.read(pid, file);
+            self.unread = rest;
+            if let Some(peer) = self.tcp.peer(inode) {
+                return Some(peer);
+            }
         }
         if self.tcp.addresses.contains_key(&inode) {
-            return self.tcp.peer(inode);
+            return None;
         }
         let unix = self.unix.get_or_insert_with(|| open(pid));
         unix_peer(unix.as_ref()?, inode)
@@ -71,18 +81,14 @@ impl Tcp {
         self.inodes.get(&(other.clone(), own.clone())).copied()
     }
 
-    /// Reads the connections of a process's network.
-    fn of(pid: u32) -> Tcp {
-        let mut tcp = Tcp::default();
-        for file in ["tcp", "tcp6"] {
-            let path = format!("/proc/{pid}/net/{file}");
-            let text = fs::read_to_string(path).unwrap_or_default();
-            for (own, other, inode) in text.lines().filter_map(connection).take(CONNECTIONS_MAX) {
-                tcp.inodes.insert((own.clone(), other.clone()), inode);
-                tcp.addresses.insert(inode, (own, other));
-            }
+    /// Reads connections of a process's network.
+    fn read(&mut self, pid: u32, file: &str) {
+        let path = format!("/proc/{pid}/net/{file}");
+        let text = fs::read_to_string(path).unwrap_or_default();
+        for (own, other, inode) in text.lines().filter_map(connection).take(CONNECTIONS_MAX) {
+            self.inodes.insert((own.clone(), other.clone()), inode);
+            self.addresses.insert(inode, (own, other));
         }
-        tcp
     }
 }
 

@@ -1,30 +1,38 @@
 //! What becomes of the events of a trace.
 
 use std::io;
-use std::time::Instant;
+use std::rc::Rc;
 
-use raddle_record::perfetto::{Counts, PerfettoWriter};
+use raddle_record::perfetto::{Counts, PerfettoWriter, WokenBy};
 use raddle_record::rings::Lane;
-use rustc_hash::FxHashSet;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use raddle_inspect::{Event, EventKind, WaitKind};
 use raddle_stacks::Memory;
 
-use super::wakers::Wakers;
+use super::wakers::{Wakers, is_by_kernel};
+use crate::peers::Object;
 
 /// Writes events to a file for Perfetto. An error is kept until the end.
 pub(super) struct Tracer<W> {
     writer: PerfettoWriter<W>,
-    /// When names were read last.
-    pub named: Instant,
-    /// A thread has begun since then.
-    pub has_new: bool,
     failure: Option<io::Error>,
     /// Of a trace that begins now: the carriers without a switch so far run the thread that they
     /// ran at the begin.
     begun: Option<Begun>,
-    /// Other processes that wake threads; without it none is named.
-    wakers: Option<Wakers>,
+    wakers: Source,
+}
+
+/// Where the other processes are known from that wake threads.
+enum Source {
+    /// They were found when the events came, by what they wake threads from.
+    Told {
+        by: FxHashMap<Object, Rc<WokenBy>>,
+        /// The last one that was told: all of a server's clients may be one process.
+        last: Option<Rc<WokenBy>>,
+    },
+    /// They are looked for now.
+    Past(Box<Wakers>),
 }
 
 /// See [`Tracer::begins_now`].
@@ -39,24 +47,32 @@ impl<W: io::Write> Tracer<W> {
     pub(super) fn new(output: W, pid: u32, command: Vec<String>, boot_ns: u64) -> io::Result<Self> {
         Ok(Tracer {
             writer: PerfettoWriter::new(output, pid, command, boot_ns)?,
-            named: Instant::now(),
-            has_new: false,
             failure: None,
             begun: None,
-            wakers: None,
+            wakers: Source::Told {
+                by: FxHashMap::default(),
+                last: None,
+            },
         })
     }
 
-    /// Has the trace name other processes that wake threads.
-    pub(super) fn names_processes(&mut self, wakers: Wakers) {
-        self.wakers = Some(wakers);
+    /// Has the trace name other processes that wake threads, by what is found now.
+    pub(super) fn looks_for_processes(&mut self, wakers: Wakers) {
+        self.wakers = Source::Past(Box::new(wakers));
     }
 
-    /// Looks for other processes, unless that costs too much.
-    pub(super) fn look(&mut self, boot_ns: u64) {
-        if let Some(wakers) = &mut self.wakers {
-            wakers.look(boot_ns);
+    /// Tells the processes that end waits for an object from now on.
+    pub(super) fn is_woken_by(&mut self, object: Object, woken_by: Option<WokenBy>) {
+        let Source::Told { by, last } = &mut self.wakers else {
+            return;
+        };
+        if woken_by.is_some() && woken_by.as_ref() != last.as_deref() {
+            *last = woken_by.map(Rc::new);
+        } else if woken_by.is_none() {
+            by.remove(&object);
+            return;
         }
+        by.extend(last.clone().map(|woken_by| (object, woken_by)));
     }
 
     /// Has the trace show what carriers run at its begin: the thread that their first switch
@@ -92,7 +108,6 @@ impl<W: io::Write> Tracer<W> {
         if let Some(place) = self.writer.wants_text(event) {
             self.writer.text(place, &text(memory, place));
         }
-        self.has_new |= event.kind == EventKind::CREATE;
         if matches!(event.kind, EventKind::SWITCH | EventKind::END) {
             self.ran_from_begin(lane, event.thread, boot_ns);
         }
@@ -100,8 +115,13 @@ impl<W: io::Write> Tracer<W> {
             let written = self.writer.event(lane, event, boot_ns);
             self.failure = written.err();
         }
-        let wakers = self.wakers.as_mut();
-        let woken_by = wakers.and_then(|wakers| wakers.event(event, boot_ns));
+        let woken_by = match &mut self.wakers {
+            Source::Told { by, .. } if is_by_kernel(event) => {
+                by.get(&(event.wait, event.arg)).cloned()
+            }
+            Source::Told { .. } => None,
+            Source::Past(wakers) => wakers.event(event, boot_ns),
+        };
         if let Some(by) = woken_by.filter(|_| self.failure.is_none()) {
             let written = self.writer.woken_by(event.thread, &by, boot_ns);
             self.failure = written.err();
@@ -110,13 +130,26 @@ impl<W: io::Write> Tracer<W> {
 
     /// Tells the names of threads.
     pub(super) fn name_all(&mut self, names: impl IntoIterator<Item = (u32, String, u32)>) {
-        self.named = Instant::now();
-        self.has_new = false;
         for (tid, name, group) in names {
-            if self.failure.is_none() {
-                self.failure = self.writer.name(tid, &name, group).err();
-            }
+            self.name(tid, &name, group);
         }
+    }
+
+    /// Tells the name of a thread, and the number of its engine or share.
+    pub(super) fn name(&mut self, tid: u32, name: &str, group: u32) {
+        if self.failure.is_none() {
+            self.failure = self.writer.name(tid, name, group).err();
+        }
+    }
+
+    /// Tells the text of events, by its place.
+    pub(super) fn text(&mut self, place: (u64, u8), text: &str) {
+        self.writer.text(place, text);
+    }
+
+    /// Texts that are still needed are told again.
+    pub(super) fn forget_texts(&mut self) {
+        self.writer.forget_texts();
     }
 
     /// Returns whether an event could not be written.
@@ -124,11 +157,9 @@ impl<W: io::Write> Tracer<W> {
         self.failure.is_some()
     }
 
-    /// Tells which threads carriers run at the end.
-    pub(super) fn run_at_end(&mut self, running: impl IntoIterator<Item = (u32, u32)>) {
-        for (carrier, tid) in running {
-            self.ran_from_begin(Lane::Carrier(carrier), tid, u64::MAX);
-        }
+    /// Tells which thread a carrier runs at the end.
+    pub(super) fn runs_at_end(&mut self, carrier: u32, tid: u32) {
+        self.ran_from_begin(Lane::Carrier(carrier), tid, u64::MAX);
     }
 
     /// Ends the trace at `boot_ns`. An error that was met before is that of the trace.
@@ -141,7 +172,7 @@ impl<W: io::Write> Tracer<W> {
 }
 
 /// Returns the text at a place, or its address.
-fn text(memory: &dyn Memory, (address, length): (u64, u8)) -> String {
+pub(super) fn text(memory: &dyn Memory, (address, length): (u64, u8)) -> String {
     let mut bytes = [0; Event::TEXT_MAX];
     let most = if length == 0 {
         bytes.len()

@@ -39,6 +39,8 @@ impl Display for OtherProcess {
 pub struct WokenBy {
     /// The process, if no other one can have ended the wait.
     process: Option<OtherProcess>,
+    /// What is known in words, else.
+    guess: Option<Box<str>>,
     /// The annotations of the wait's end, encoded.
     pub(super) annotations: Rc<[u8]>,
 }
@@ -53,6 +55,7 @@ impl WokenBy {
         put_annotation("waker_pid", pid, &mut annotations);
         WokenBy {
             process: Some(process),
+            guess: None,
             annotations: annotations.into(),
         }
     }
@@ -63,8 +66,19 @@ impl WokenBy {
         put_annotation("woken_by", Value::Text(text), &mut annotations);
         WokenBy {
             process: None,
+            guess: Some(text.into()),
             annotations: annotations.into(),
         }
+    }
+
+    /// Returns what [`WokenBy::one`] was given.
+    pub fn process(&self) -> Option<&OtherProcess> {
+        self.process.as_ref()
+    }
+
+    /// Returns what [`WokenBy::guess`] was given.
+    pub fn guessed(&self) -> Option<&str> {
+        self.guess.as_deref()
     }
 }
 

@@ -1,0 +1,89 @@
+//! Events in the order of time, with their times, of one reading of the rings after the other. It
+//! needs no process: readings that were kept lead to the same events.
+
+use raddle_inspect::Event;
+use raddle_record::clock::{Clock, Moment};
+use raddle_record::order::Order;
+use raddle_record::rings::{Lane, Words};
+
+/// An event at a time.
+pub(crate) struct Timed {
+    pub boot_ns: u64,
+    pub lane: Lane,
+    pub event: Event,
+}
+
+/// One reading of all rings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reading {
+    /// The moments before and after it.
+    pub begun: Moment,
+    pub done: Moment,
+    /// The stamp up to which all rings were read, if events were left in one.
+    pub read_to: Option<u64>,
+    /// Its events are all told, also those that came during the reading.
+    pub is_last: bool,
+}
+
+/// See the module.
+pub(crate) struct Sequence {
+    order: Order,
+    clock: Clock,
+    told_ns: u64,
+}
+
+impl Sequence {
+    /// `told_ns` is the time of CLOCK_BOOTTIME at which the first reading begins.
+    pub(crate) fn new(clock: Clock, told_ns: u64) -> Sequence {
+        Sequence {
+            order: Order::default(),
+            clock,
+            told_ns,
+        }
+    }
+
+    /// Takes an event of the next reading.
+    #[inline]
+    pub(crate) fn add(&mut self, lane: Lane, words: Words) {
+        self.order.add(lane, words);
+    }
+
+    /// Gives the events that were not told away.
+    pub(super) fn take_order(&mut self) -> Order {
+        std::mem::take(&mut self.order)
+    }
+
+    pub(super) fn put_order(&mut self, order: Order) {
+        self.order = order;
+    }
+
+    /// Ends a reading: calls `each` with the events of which none comes late any more.
+    pub(crate) fn tell(&mut self, reading: &Reading, mut each: impl FnMut(&Timed)) {
+        self.clock.go_on_to(reading.done);
+        let now = reading.begun.stamp;
+        let up_to = match reading.read_to {
+            Some(read_to) => read_to.min(now),
+            None if reading.is_last => u64::MAX,
+            None => now,
+        };
+        let clock = self.clock;
+        self.told_ns = clock.boot_ns(up_to.min(now));
+        self.order.tell(up_to, |lane, event| {
+            each(&Timed {
+                boot_ns: clock.boot_ns(event.stamp),
+                lane,
+                event,
+            });
+        });
+    }
+
+    /// Returns the time up to which all events were told, by CLOCK_BOOTTIME.
+    pub(crate) fn told_ns(&self) -> u64 {
+        self.told_ns
+    }
+
+    /// Returns what gives a stamp its time.
+    pub(crate) fn clock(&self) -> Clock {
+        self.clock
+    }
+}

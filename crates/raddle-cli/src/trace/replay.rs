@@ -1,0 +1,91 @@
+//! A trace of what a spool has: the events in the order of time, and what was read beside them.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use raddle_stacks::Memory;
+
+use super::bound::Stays;
+use super::spool::{Pieces, Record, words};
+use super::tracer::Tracer;
+use crate::failure::say;
+use crate::recording::Sequence;
+
+/// How much less weight this has than the process that was traced, which goes on.
+const NICER: i32 = 10;
+/// After how long a sentence says what is still done.
+const LONG: Duration = Duration::from_secs(2);
+
+/// No memory: texts were read before.
+struct Nothing;
+
+impl Memory for Nothing {
+    fn read(&self, _: u64, _: &mut [u8]) -> usize {
+        0
+    }
+}
+
+/// Writes what the pieces have. `ends` is true once a signal has come: the next one ends this
+/// command.
+///
+/// # Errors
+/// Those of reading. Those of the trace are kept by `tracer`.
+pub(super) fn replay<W: Write>(
+    mut pieces: Pieces,
+    sequence: &mut Sequence,
+    tracer: &mut Tracer<W>,
+    ends: &Arc<AtomicBool>,
+) -> io::Result<()> {
+    // It may be refused; then this costs the process some more.
+    let _ = rustix::process::nice(NICER);
+    let begun = Instant::now();
+    let mut is_said = false;
+    let mut stays = Stays::default();
+    let mut piece = Vec::new();
+    while !tracer.has_failed() && pieces.next(&mut piece)? {
+        let mut rest = &piece[..];
+        while let Some(record) = Record::take(&mut rest) {
+            take(record, sequence, tracer, &mut stays);
+        }
+        if !is_said && begun.elapsed() >= LONG {
+            is_said = true;
+            say("what was recorded becomes a trace now; ctrl-C ends that, without a file");
+            ends.store(true, Ordering::Relaxed);
+        }
+    }
+    Ok(())
+}
+
+fn take<W: Write>(
+    record: Record<'_>,
+    sequence: &mut Sequence,
+    tracer: &mut Tracer<W>,
+    stays: &mut Stays,
+) {
+    match record {
+        Record::Events(lane, events) => {
+            words(events).for_each(|words| sequence.add(lane, words));
+        }
+        Record::Read(reading) => sequence.tell(&reading, |timed| {
+            stays.event(timed.lane, &timed.event);
+            tracer.take(&Nothing, timed.lane, &timed.event, timed.boot_ns);
+        }),
+        Record::Looked => stays.look(sequence.told_ns(), |lane, event, boot_ns| {
+            tracer.take(&Nothing, lane, event, boot_ns);
+        }),
+        Record::Name { tid, group, name } => tracer.name(tid, name, group),
+        Record::Text { place, text } => tracer.text(place, text),
+        Record::ForgetTexts => tracer.forget_texts(),
+        Record::WokenBy { object, by } => tracer.is_woken_by(object, by),
+        Record::Bound {
+            tid,
+            carrier,
+            is_running,
+        } => stays.add(tid, carrier, is_running, sequence.told_ns()),
+        Record::Unbound { tid } => stays.remove(tid),
+        Record::Still { tid, is_still } => stays.set_still(tid, is_still),
+        Record::Runs { carrier, tid } => tracer.runs_at_end(carrier, tid),
+    }
+}
