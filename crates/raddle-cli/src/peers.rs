@@ -28,11 +28,11 @@ pub(crate) type Object = (WaitKind, u64);
 
 /// Looks take at most this part of a CPU, and so much CPU time at the begin. The time on the clock
 /// says nothing of their cost: on a busy machine a look is long because others compute.
-const PART: u32 = 400;
-const BURST: Duration = Duration::from_millis(30);
+const PART: u32 = 800;
+const BURST: Duration = Duration::from_millis(15);
 /// From one look to the next passes so many times what it has cost: objects that are new meanwhile
 /// are looked for together.
-const PAUSE: u32 = 6;
+const PAUSE: u32 = 16;
 /// The most objects that are looked for at once: a look goes through all processes, and costs
 /// little more for many objects than for one.
 pub(crate) const OBJECTS_MAX: usize = 1 << 11;

@@ -56,6 +56,9 @@ impl Sockets {
         if let Some(peer) = self.tcp.peer(inode) {
             return Some(peer);
         }
+        if self.tcp.listens(inode) {
+            return None;
+        }
         let pid = self.pid;
         while let [file, rest @ ..] = self.unread {
             if self.unread.len() == FILES.len() {
@@ -65,6 +68,9 @@ impl Sockets {
             self.unread = rest;
             if let Some(peer) = self.tcp.peer(inode) {
                 return Some(peer);
+            }
+            if self.tcp.listens(inode) {
+                return None;
             }
         }
         if self.tcp.addresses.contains_key(&inode) {
@@ -79,6 +85,12 @@ impl Tcp {
     fn peer(&self, inode: u64) -> Option<u64> {
         let (own, other) = self.addresses.get(&inode)?;
         self.inodes.get(&(other.clone(), own.clone())).copied()
+    }
+
+    /// Returns true if it is known that a socket has no other end.
+    fn listens(&self, inode: u64) -> bool {
+        let known = self.addresses.get(&inode);
+        known.is_some_and(|(_, other)| other.ends_with(":0000"))
     }
 
     /// Reads connections of a process's network.

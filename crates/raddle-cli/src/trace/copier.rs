@@ -2,9 +2,9 @@
 //! lives.
 //!
 //! Protocol of a round: the rings are read; each event goes to the spool as it is, and is looked at
-//! for what it needs. When the rings were read, texts and other processes are read that the events
-//! need, then the reading is noted: it tells the events of the round. Looks at bound threads and
-//! names follow.
+//! for what it needs. When the rings were read, texts that the events need are read, and now and then
+//! other processes; then the reading is noted: it tells the events of the round. Looks at bound
+//! threads and names follow.
 
 use std::hash::{BuildHasher, Hash, Hasher};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use raddle_stacks::Memory;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use super::bound::Looks;
-use super::spool::{Record, Spool};
+use super::spool::{LOOK_EVERY, Record, Spool};
 use super::tracer::text;
 use super::wakers::Wakers;
 use crate::recording::{Copies, Reading, Recording};
@@ -42,6 +42,7 @@ pub(super) struct Copier<'o> {
     has_new: bool,
     /// The time of the round, by CLOCK_BOOTTIME.
     now_ns: u64,
+    readings: usize,
 }
 
 impl<'o> Copier<'o> {
@@ -58,6 +59,7 @@ impl<'o> Copier<'o> {
             named: Instant::now(),
             has_new: false,
             now_ns: Moment::now().boot_ns,
+            readings: 0,
         };
         copier.name_all(recording);
         copier.looks.follow(recording.bound(), &mut copier.spool);
@@ -142,11 +144,14 @@ impl Copies for Copier<'_> {
             let text = &text(memory, place);
             self.spool.record(&Record::Text { place, text });
         }
-        let spool = &mut self.spool;
-        self.wakers.look(self.now_ns, |object, by| {
-            let by = by.cloned();
-            spool.record(&Record::WokenBy { object, by });
-        });
+        self.readings += 1;
+        if self.readings.is_multiple_of(LOOK_EVERY) || reading.is_last {
+            let spool = &mut self.spool;
+            self.wakers.look(self.now_ns, |object, by| {
+                let by = by.cloned();
+                spool.record(&Record::WokenBy { object, by });
+            });
+        }
         self.spool.record(&Record::Read(*reading));
         if self.texts.len() >= TEXTS_MAX {
             self.texts.clear();

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use raddle_stacks::Memory;
 
 use super::bound::Stays;
-use super::spool::{Pieces, Record, words};
+use super::spool::{LOOK_EVERY, Pieces, Record, words};
 use super::tracer::Tracer;
 use crate::failure::say;
 use crate::recording::Sequence;
@@ -43,12 +43,19 @@ pub(super) fn replay<W: Write>(
     let begun = Instant::now();
     let mut is_said = false;
     let mut stays = Stays::default();
+    let mut ahead = Ahead::new(pieces.clone());
     let mut piece = Vec::new();
+    let mut readings = 0;
     while !tracer.has_failed() && pieces.next(&mut piece)? {
         let mut rest = &piece[..];
         while let Some(record) = Record::take(&mut rest) {
+            if let Record::Read(_) = record {
+                ahead.go_to(readings + LOOK_EVERY, tracer)?;
+                readings += 1;
+            }
             take(record, sequence, tracer, &mut stays);
         }
+        pieces.give_back(&ahead.pieces);
         if !is_said && begun.elapsed() >= LONG {
             is_said = true;
             say("what was recorded becomes a trace now; ctrl-C ends that, without a file");
@@ -56,6 +63,48 @@ pub(super) fn replay<W: Write>(
         }
     }
     Ok(())
+}
+
+/// Reads the spool ahead of the events, for what is known of other processes: that is read behind
+/// the events that need it.
+struct Ahead {
+    pieces: Pieces,
+    piece: Vec<u8>,
+    /// How much of the piece was read, and how many readings in all.
+    at: usize,
+    readings: usize,
+}
+
+impl Ahead {
+    fn new(pieces: Pieces) -> Ahead {
+        Ahead {
+            pieces,
+            piece: Vec::new(),
+            at: 0,
+            readings: 0,
+        }
+    }
+
+    /// Goes on until there were so many readings.
+    fn go_to<W: Write>(&mut self, readings: usize, tracer: &mut Tracer<W>) -> io::Result<()> {
+        while self.readings < readings {
+            let mut rest = self.piece.get(self.at..).unwrap_or_default();
+            let record = Record::take(&mut rest);
+            self.at = self.piece.len() - rest.len();
+            match record {
+                Some(Record::Read(_)) => self.readings += 1,
+                Some(Record::WokenBy { object, by }) => tracer.is_woken_by(object, by),
+                Some(_) => {}
+                None => {
+                    self.at = 0;
+                    if !self.pieces.next(&mut self.piece)? {
+                        self.readings = usize::MAX;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 fn take<W: Write>(
@@ -78,7 +127,7 @@ fn take<W: Write>(
         Record::Name { tid, group, name } => tracer.name(tid, name, group),
         Record::Text { place, text } => tracer.text(place, text),
         Record::ForgetTexts => tracer.forget_texts(),
-        Record::WokenBy { object, by } => tracer.is_woken_by(object, by),
+        Record::WokenBy { .. } => {} // see `Ahead`
         Record::Bound {
             tid,
             carrier,

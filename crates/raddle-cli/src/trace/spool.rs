@@ -2,8 +2,9 @@
 //! while the process lives. The trace is made of it afterwards, so that the recording costs the
 //! process as little as can be.
 //!
-//! - Records are put one behind the other into a buffer. A full buffer is written to a file without
-//!   a name, beside the trace; a recording that fits into the buffer needs no file.
+//! - Records are put one behind the other into a buffer. Full buffers are kept, up to [`KEPT`]
+//!   bytes, and then written to a file without a name, beside the trace: a short recording needs
+//!   none.
 //! - A trace needs several times the room of its events. The spool ends while there is still room
 //!   for the trace of what it has ([`TRACE_PARTS`]), and when it can't be written. What came before
 //!   is good; what comes after is dropped.
@@ -12,11 +13,14 @@
 mod record;
 
 use std::fs::File;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 
 use raddle_record::rings::{Lane, Words};
 use rustix::fs::{FallocateFlags, FileType, fallocate, fstat, fstatvfs};
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use crate::output::Output;
 use record::EVENT_BYTES;
@@ -24,11 +28,16 @@ pub(super) use record::{Record, words};
 
 /// Bytes of the buffer.
 const BUFFER: usize = 1 << 18;
+/// Bytes of full buffers that are kept. Memory costs a fifth of a file's pages.
+const KEPT: u64 = 1 << 24;
 /// The room that a trace is expected to need, in parts of its spool, with that of the rest of the
 /// spool meanwhile. Measured are four and a half.
 const TRACE_PARTS: u64 = 5;
 /// Bytes that are given back at once.
 const CUT: u64 = 1 << 25;
+/// Other processes are looked for at every so many readings, so that one look does for more objects:
+/// what is read of them may stand so many readings behind the events that need it, but for one.
+pub(super) const LOOK_EVERY: usize = 5;
 /// Bytes that say how many follow in the file.
 const HEAD: usize = 8;
 
@@ -39,6 +48,9 @@ pub(super) struct Spool<'o> {
     buffer: Vec<u8>,
     /// The lane of the events at the end of the buffer, and where their record begins.
     open: Option<(Lane, usize)>,
+    /// Full buffers, and how many bytes they have.
+    kept: Vec<Vec<u8>>,
+    kept_bytes: u64,
     file: Option<File>,
     /// Bytes of the file that are good.
     length: u64,
@@ -53,6 +65,8 @@ impl<'o> Spool<'o> {
             output,
             buffer: Vec::with_capacity(BUFFER),
             open: None,
+            kept: Vec::new(),
+            kept_bytes: 0,
             file: None,
             length: 0,
             end: None,
@@ -99,7 +113,7 @@ impl<'o> Spool<'o> {
         self.buffer.len() >= BUFFER - BUFFER / 8
     }
 
-    /// Writes the buffer. Returns false if nothing more can be taken.
+    /// Empties the buffer. Returns false if nothing more can be taken.
     #[cold]
     fn write(&mut self) -> bool {
         self.close();
@@ -111,10 +125,15 @@ impl<'o> Spool<'o> {
 
     fn try_write(&mut self) -> io::Result<()> {
         let length = (HEAD + self.buffer.len()) as u64;
-        has_room(
-            self.output.file(),
-            (self.length + length).saturating_mul(TRACE_PARTS),
-        )?;
+        // There must be room for the next buffer, too: it is full when more is asked for.
+        let all = self.kept_bytes + self.length + length + BUFFER as u64;
+        has_room(self.output.file(), all.saturating_mul(TRACE_PARTS))?;
+        if self.kept_bytes < KEPT {
+            self.kept_bytes += length;
+            let empty = Vec::with_capacity(BUFFER);
+            self.kept.push(std::mem::replace(&mut self.buffer, empty));
+            return Ok(());
+        }
         let file = match &self.file {
             Some(file) => file,
             None => self.file.insert(self.output.beside()?),
@@ -136,9 +155,13 @@ impl<'o> Spool<'o> {
     pub(super) fn into_pieces(mut self) -> (Pieces, Option<io::Error>) {
         self.close();
         let pieces = Pieces {
-            rest: Some(self.buffer),
-            file: self.file,
-            length: self.length,
+            content: Rc::new(Content {
+                kept: self.kept,
+                file: self.file,
+                length: self.length,
+                rest: self.buffer,
+            }),
+            next: 0,
             at: 0,
             cut: 0,
         };
@@ -149,49 +172,83 @@ impl<'o> Spool<'o> {
 /// Fails if the output is a file and has no room for so many bytes more.
 fn has_room(output: &File, bytes: u64) -> io::Result<()> {
     let is_file = FileType::from_raw_mode(fstat(output)?.st_mode) == FileType::RegularFile;
-    if is_file && let Ok(system) = fstatvfs(output) {
-        let free = system.f_bavail.saturating_mul(system.f_frsize);
-        if free < bytes {
-            return Err(rustix::io::Errno::NOSPC.into());
-        }
+    if !is_file {
+        return Ok(());
+    }
+    let most = getrlimit(Resource::Fsize).current;
+    if most.is_some_and(|most| most < bytes) {
+        return Err(Errno::FBIG.into());
+    }
+    let free = fstatvfs(output).map(|it| it.f_bavail.saturating_mul(it.f_frsize));
+    if free.is_ok_and(|free| free < bytes) {
+        return Err(Errno::NOSPC.into());
     }
     Ok(())
 }
 
-/// The pieces of a spool, each of whole records.
-pub(super) struct Pieces {
+/// What a spool has: full buffers, the file, and the last buffer.
+struct Content {
+    kept: Vec<Vec<u8>>,
     file: Option<File>,
     length: u64,
-    /// The bytes that were read, and those that were given back.
+    rest: Vec<u8>,
+}
+
+/// The pieces of a spool, each of whole records.
+#[derive(Clone)]
+pub(super) struct Pieces {
+    content: Rc<Content>,
+    /// The next piece that is in memory, and the next one of the file.
+    next: usize,
     at: u64,
+    /// Up to here the file's room was given back.
     cut: u64,
-    /// What was not written to the file.
-    rest: Option<Vec<u8>>,
 }
 
 impl Pieces {
+    /// Gives the room of what both have read back.
+    pub(super) fn give_back(&mut self, other: &Pieces) {
+        let at = self.at.min(other.at);
+        if at.saturating_sub(self.cut) < CUT {
+            return;
+        }
+        if let Some(file) = &self.content.file {
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            // Where the file system can't do that, the room is given back at the end.
+            let _ = fallocate(file, flags, self.cut, at - self.cut);
+        }
+        self.cut = at;
+    }
+
     /// Reads the next piece into `to`. Returns false after the last one.
     pub(super) fn next(&mut self, to: &mut Vec<u8>) -> io::Result<bool> {
-        let Some(file) = self.file.as_ref().filter(|_| self.at < self.length) else {
-            let rest = self.rest.take();
-            let is_there = rest.is_some();
-            *to = rest.unwrap_or_default();
-            return Ok(is_there);
+        let content = Rc::clone(&self.content);
+        let kept = content.kept.len();
+        to.clear();
+        if self.next >= kept && self.at < content.length {
+            let file = content.file.as_ref().ok_or(ErrorKind::UnexpectedEof)?;
+            self.read(file, content.length, to)?;
+            return Ok(true);
+        }
+        let piece = match self.next {
+            next if next < kept => &content.kept[next],
+            next if next == kept => &content.rest,
+            _ => return Ok(false),
         };
+        to.extend_from_slice(piece);
+        self.next += 1;
+        Ok(true)
+    }
+
+    fn read(&mut self, file: &File, length: u64, to: &mut Vec<u8>) -> io::Result<()> {
         let mut head = [0; HEAD];
         file.read_exact_at(&mut head, self.at)?;
         let bytes = u64::from_le_bytes(head);
         let begin = self.at + HEAD as u64;
-        to.resize(bytes.min(self.length.saturating_sub(begin)) as usize, 0);
+        to.resize(bytes.min(length.saturating_sub(begin)) as usize, 0);
         file.read_exact_at(to, begin)?;
         self.at = begin + bytes;
-        if self.at - self.cut >= CUT {
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            // Where the file system can't do that, the room is given back at the end.
-            let _ = fallocate(file, flags, self.cut, self.at - self.cut);
-            self.cut = self.at;
-        }
-        Ok(true)
+        Ok(())
     }
 }
 

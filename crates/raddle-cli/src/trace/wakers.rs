@@ -210,7 +210,7 @@ struct Seen(Box<[u64; SEEN]>);
 
 /// Powers of two: how many objects are remembered, and for how long in nanoseconds.
 const SEEN: usize = 1 << 12;
-const SEEN_NS: u64 = 1 << 27;
+const SEEN_NS: u64 = 1 << 28;
 
 impl Default for Seen {
     fn default() -> Seen {
