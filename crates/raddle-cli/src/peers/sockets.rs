@@ -13,7 +13,8 @@ use rustix::net::{
 /// The most connections that are read.
 const CONNECTIONS_MAX: usize = 1 << 17;
 
-/// The files with connections, in `/proc/PID/net`. The kernel goes through all connections for each.
+/// The files with connections, in `/proc/PID/net`. The kernel goes through all connections for
+/// each.
 const FILES: [&str; 2] = ["tcp", "tcp6"];
 
 /// An address and a port, as `/proc/PID/net/tcp` has them.

@@ -2,11 +2,11 @@
 //! lives.
 //!
 //! Protocol of a round: the rings are read; each event goes to the spool as it is, and is looked at
-//! for what it needs. When the rings were read, texts that the events need are read, and now and then
-//! other processes; then the reading is noted: it tells the events of the round. Looks at bound
-//! threads and names follow.
+//! for what it needs. When the rings were read, texts that the events need are read, and now and
+//! then other processes; then the reading is noted: it tells the events of the round. Looks at
+//! bound threads and names follow.
 
-use std::hash::{BuildHasher, Hash, Hasher};
+use std::hash::BuildHasher;
 use std::time::{Duration, Instant};
 
 use raddle_inspect::{Event, EventKind};
@@ -98,9 +98,7 @@ impl<'o> Copier<'o> {
         self.has_new = false;
         let before = std::mem::take(&mut self.names);
         for (tid, name, group) in recording.names() {
-            let mut hasher = FxBuildHasher.build_hasher();
-            (&name, group).hash(&mut hasher);
-            let hash = hasher.finish();
+            let hash = FxBuildHasher.hash_one((&name, group));
             if before.get(&tid) != Some(&hash) {
                 let name = &name;
                 self.spool.record(&Record::Name { tid, group, name });

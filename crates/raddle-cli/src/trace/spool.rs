@@ -2,7 +2,7 @@
 //! while the process lives. The trace is made of it afterwards, so that the recording costs the
 //! process as little as can be.
 //!
-//! - Records are put one behind the other into a buffer. Full buffers are kept, up to [`KEPT`]
+//! - Records are put one behind the other into a buffer. Full buffers are kept, up to [`IN_MEMORY`]
 //!   bytes, and then written to a file without a name, beside the trace: a short recording needs
 //!   none.
 //! - A trace needs several times the room of its events. The spool ends while there is still room
@@ -29,14 +29,14 @@ pub(super) use record::{Record, words};
 /// Bytes of the buffer.
 const BUFFER: usize = 1 << 18;
 /// Bytes of full buffers that are kept. Memory costs a fifth of a file's pages.
-const KEPT: u64 = 1 << 24;
+const IN_MEMORY: u64 = 1 << 24;
 /// The room that a trace is expected to need, in parts of its spool, with that of the rest of the
 /// spool meanwhile. Measured are four and a half.
 const TRACE_PARTS: u64 = 5;
 /// Bytes that are given back at once.
 const CUT: u64 = 1 << 25;
-/// Other processes are looked for at every so many readings, so that one look does for more objects:
-/// what is read of them may stand so many readings behind the events that need it, but for one.
+/// Other processes are looked for at every so many readings, so that one look does for more
+/// objects: what is read of them stands up to so many readings behind the events that need it.
 pub(super) const LOOK_EVERY: usize = 5;
 /// Bytes that say how many follow in the file.
 const HEAD: usize = 8;
@@ -128,7 +128,7 @@ impl<'o> Spool<'o> {
         // There must be room for the next buffer, too: it is full when more is asked for.
         let all = self.kept_bytes + self.length + length + BUFFER as u64;
         has_room(self.output.file(), all.saturating_mul(TRACE_PARTS))?;
-        if self.kept_bytes < KEPT {
+        if self.kept_bytes < IN_MEMORY {
             self.kept_bytes += length;
             let empty = Vec::with_capacity(BUFFER);
             self.kept.push(std::mem::replace(&mut self.buffer, empty));

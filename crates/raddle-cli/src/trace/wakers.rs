@@ -225,7 +225,7 @@ impl Seen {
         // Descriptors are small numbers, side by side. Addresses of futexes are multiples of four.
         let place = (object ^ object >> 12) as usize % SEEN;
         let what = u64::from(kind.0) << 56 ^ object;
-        let when = u64::from(tid) << 32 ^ boot_ns / SEEN_NS;
+        let when = (u64::from(tid) << 32) ^ (boot_ns / SEEN_NS);
         let mark =
             what.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ when.wrapping_mul(0xff51_afd7_ed55_8ccd);
         std::mem::replace(&mut self.0[place], mark) != mark

@@ -127,7 +127,7 @@ fn a_short_recording_needs_no_file() {
     let folder = folder("short");
     let output = Output::create(&folder.join("a"), false).unwrap();
     let mut spool = Spool::new(&output);
-    let count = KEPT / EVENT_BYTES as u64 / 1000 * 1000;
+    let count = IN_MEMORY / EVENT_BYTES as u64 / 1000 * 1000;
     let events = fill(&mut spool, count);
     assert!(spool.file.is_none() && !spool.kept.is_empty());
     let (pieces, end) = spool.into_pieces();
@@ -161,7 +161,7 @@ fn what_was_read_is_given_back() {
     let folder = folder("back");
     let output = Output::create(&folder.join("a"), false).unwrap();
     let mut spool = Spool::new(&output);
-    fill(&mut spool, (KEPT + 2 * CUT) / EVENT_BYTES as u64);
+    fill(&mut spool, (IN_MEMORY + 2 * CUT) / EVENT_BYTES as u64);
     let (mut pieces, _) = spool.into_pieces();
     let mut ahead = pieces.clone();
     let file = |pieces: &Pieces| pieces.content.file.as_ref().unwrap().metadata().unwrap();
@@ -188,7 +188,7 @@ fn without_room_it_ends_and_has_what_came_before() {
     let output = Output::create(&folder.join("a"), false).unwrap();
     let mut spool = Spool::new(&output);
     fs::remove_dir(&folder).unwrap(); // no file can be made here any more
-    let kept = KEPT as usize / EVENT_BYTES;
+    let kept = IN_MEMORY as usize / EVENT_BYTES;
     let events = fill(&mut spool, 2 * kept as u64);
     assert!(spool.has_ended() && (kept..kept + 2 * BUFFER).contains(&events.len()));
     let (pieces, end) = spool.into_pieces();
