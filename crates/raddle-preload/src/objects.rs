@@ -4,6 +4,7 @@ use crate::environment::{AT_BASE, AT_PHDR, AT_PHNUM, Environment};
 use crate::original::{self, LinkMap};
 use core::ffi::CStr;
 use core::ptr::null;
+use raddle_sys::mem;
 
 /// The next entry of ld.so's list.
 pub(crate) fn after(object: &LinkMap) -> Option<&LinkMap> {
@@ -73,6 +74,14 @@ impl Headers {
                 }
             })
     }
+}
+
+/// Returns true if ld.so has protected this address of the program's after its relocation.
+pub(crate) fn is_protected(environment: &Environment, address: usize) -> bool {
+    const PT_GNU_RELRO: u32 = 0x6474_e552;
+    let page_of = |address: usize| address & !(mem::PAGE_SIZE - 1);
+    let range = Headers::of(environment).and_then(|headers| headers.find(PT_GNU_RELRO));
+    range.is_some_and(|(begin, size)| (page_of(begin)..page_of(begin + size)).contains(&address))
 }
 
 const PT_DYNAMIC: u32 = 2;

@@ -96,7 +96,7 @@ extern "C" fn constructor(
         Err(why) => return tell(&environment, &Err(why)),
     }
     // SAFETY: ld.so's list; one thread exists.
-    unsafe { rseq::withdraw(process.map) };
+    unsafe { rseq::withdraw(&process.environment, process.map) };
     if !waits(&process) {
         begin(&process);
     }
@@ -189,6 +189,7 @@ extern "C" fn begin_here(process: usize) {
     let process = unsafe { &*core::ptr::with_exposed_provenance::<Process>(process) };
     let taken = take_over(process);
     if taken.is_ok() {
+        rseq::give_place_back();
         interface::set_up();
     }
     tell(&process.environment, &taken);

@@ -562,24 +562,3 @@ CASE(a_forked_child_is_its_own_main_thread)
 {
     join(start(fork_and_ask, NULL));
 }
-
-extern const unsigned int __rseq_size __attribute__((weak));
-extern const ptrdiff_t __rseq_offset __attribute__((weak));
-
-static void *look_at_rseq(void *argument)
-{
-    /* Registered, with the CPU it runs on; or said to be absent. */
-    if (&__rseq_size != NULL && __rseq_size != 0) {
-        int32_t *area = (int32_t *)((char *)__builtin_thread_pointer() + __rseq_offset);
-        CHECK(area[1] >= 0);
-    }
-    CHECK(GET(sched_getcpu()) >= 0);
-    return argument;
-}
-
-CASE(restartable_sequences_work_or_are_absent)
-{
-    look_at_rseq(NULL);
-    join(start(look_at_rseq, NULL));
-    look_at_rseq(NULL);
-}

@@ -92,6 +92,7 @@ mod objects {
 mod futexes {
     raddle_tests::cases! { "futex.c":
         wait_with_another_value_says_again,
+        a_wait_that_looks_like_a_join_is_woken_by_a_call,
         wait_times_out_relative,
         wait_bitset_times_out_absolute_on_both_clocks,
         invalid_arguments_are_told,

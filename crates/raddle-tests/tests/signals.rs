@@ -177,6 +177,14 @@ mod sigpipe {
     }
 }
 
+mod while_binding {
+    raddle_tests::cases! { "signals_while_binding.c":
+        a_file_system_of_its_own,
+        a_cpu_clock,
+        a_priority_for_disks,
+    }
+}
+
 mod faults {
     raddle_tests::cases! { "faults.c":
         faults_are_handled_on_alternate_stacks_of_ten_threads,

@@ -91,7 +91,13 @@ mod attributes {
         names_have_15_bytes,
         every_thread_has_a_tid_address_of_its_own,
         a_forked_child_is_its_own_main_thread,
+    }
+}
+
+mod rseq {
+    raddle_tests::cases! { "rseq.c":
         restartable_sequences_work_or_are_absent,
+        the_first_thread_registers_only_if_all_can,
     }
 }
 

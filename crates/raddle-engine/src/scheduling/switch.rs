@@ -16,7 +16,7 @@ use crate::state::process::PROCESS;
 use crate::state::thread::{Thread, WaitKind};
 use crate::state::wakers::{self, Cause};
 use crate::state::{accounting, clock, delays, events};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{Ordering, fence};
 use raddle_arch::{pause, prepare, set_fs_base, set_gs_base, switch, switch_keep_fs};
 use raddle_inspect::EventKind;
 use raddle_sched::policies::Reason;
@@ -131,6 +131,16 @@ pub(crate) fn move_away(meanwhile: fn()) {
     PROCESS.post_as(thread.task_ref(), Reason::Yielded);
     meanwhile();
     leave(carrier, thread);
+    has_moved(thread);
+}
+
+/// The running thread goes on, on another carrier perhaps: it looks at signals that came while no
+/// carrier ran it. If that carrier is its own, sysmon makes no look good that comes too early: the
+/// fence stands between the store by which the thread runs and its look.
+#[cold]
+fn has_moved(thread: &Thread) {
+    fence(Ordering::SeqCst);
+    ums::look_at_signals(thread);
 }
 
 /// At the end of a call in which the carrier may have counted as blocked. If another carrier has
@@ -153,6 +163,7 @@ pub fn come_back(carrier: &Carrier) -> bool {
         PROCESS.post_as(thread.task_ref(), Reason::Preempted);
     }
     leave_for_scheduler(carrier, thread);
+    has_moved(thread);
     true
 }
 
@@ -193,6 +204,7 @@ pub fn bind_current() {
         PROCESS.unpark(thread.task_ref());
     }
     ums::leave_parked(carrier, thread);
+    has_moved(thread);
 }
 
 /// Makes the running thread green again if its carrier was only lent to it, which ends then.
