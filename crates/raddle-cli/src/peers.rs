@@ -26,10 +26,22 @@ use sockets::Sockets;
 /// What a thread waits for: a kind, and a descriptor or an address.
 pub(crate) type Object = (WaitKind, u64);
 
-/// Looks take at most this part of a CPU, and so much CPU time at the begin. The time on the clock
-/// says nothing of their cost: on a busy machine a look is long because others compute.
-const PART: u32 = 800;
-const BURST: Duration = Duration::from_millis(15);
+/// What looks may take: at most this part of a CPU, and so much CPU time at the begin. The time on
+/// the clock says nothing of their cost: on a busy machine a look is long because others compute.
+#[derive(Clone, Copy)]
+pub(crate) struct Budget {
+    pub part: u32,
+    pub burst: Duration,
+}
+
+impl Budget {
+    /// Of a tool for which other processes are a part of what it shows.
+    pub(crate) const USUAL: Budget = Budget {
+        part: 800,
+        burst: Duration::from_millis(15),
+    };
+}
+
 /// From one look to the next passes so many times what it has cost: objects that are new meanwhile
 /// are looked for together.
 const PAUSE: u32 = 16;
@@ -77,6 +89,7 @@ pub(crate) struct Peers {
     /// The links of the process's descriptors.
     descriptors: Option<OwnedFd>,
     sockets: Sockets,
+    budget: Budget,
     begun: Instant,
     /// The CPU time that looks have taken.
     spent: Duration,
@@ -85,13 +98,14 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    pub(crate) fn new(pid: u32) -> Peers {
+    pub(crate) fn new(pid: u32, budget: Budget) -> Peers {
         let path = format!("/proc/{pid}/fd");
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         Peers {
             pid,
             descriptors: open(path, flags, Mode::empty()).ok(),
             sockets: Sockets::new(pid),
+            budget,
             begun: Instant::now(),
             spent: Duration::ZERO,
             next: Instant::now(),
@@ -100,7 +114,18 @@ impl Peers {
 
     /// Returns true if there is time for a look.
     pub(crate) fn is_due(&self) -> bool {
-        self.spent <= BURST + self.begun.elapsed() / PART && Instant::now() >= self.next
+        self.can_afford(Duration::ZERO) && Instant::now() >= self.next
+    }
+
+    /// Returns true if there is time for a look that takes so much CPU time.
+    pub(crate) fn can_afford(&self, cost: Duration) -> bool {
+        let left = self.budget.burst + self.begun.elapsed() / self.budget.part;
+        self.spent + cost <= left
+    }
+
+    /// Returns the CPU time that looks have taken.
+    pub(crate) fn spent(&self) -> Duration {
+        self.spent
     }
 
     /// Writes what a descriptor is to `to`, as far as that has room, and returns it; `None` for
@@ -240,7 +265,7 @@ impl Display for Others {
 }
 
 /// The CPU time of the calling thread.
-fn cpu_time() -> Duration {
+pub(crate) fn cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }
 
@@ -335,7 +360,7 @@ mod tests {
 
     #[test]
     fn what_has_no_other_end_has_no_others() {
-        let mut peers = Peers::new(std::process::id());
+        let mut peers = Peers::new(std::process::id(), Budget::USUAL);
         assert!(peers.is_due());
         let word = &raw const peers as u64;
         let objects = [(WaitKind::FUTEX, word), (WaitKind::FD_READ, 99_999)];
@@ -345,7 +370,7 @@ mod tests {
     /// Returns the processes at the other ends of descriptors of a process.
     fn names(pid: u32, descriptors: &[u64]) -> Vec<(Vec<u32>, bool)> {
         let objects = descriptors.iter().map(|&fd| (WaitKind::FD_READ, fd));
-        let found = Peers::new(pid).find(&objects.collect::<Vec<_>>());
+        let found = Peers::new(pid, Budget::USUAL).find(&objects.collect::<Vec<_>>());
         let pids = |it: &Others| it.processes.iter().map(|it| it.pid).collect();
         found.iter().map(|it| (pids(it), it.is_unsure)).collect()
     }

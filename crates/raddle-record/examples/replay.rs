@@ -14,7 +14,7 @@ use raddle_record::clock::{Clock, Moment};
 use raddle_record::history::History;
 use raddle_record::order::Order;
 use raddle_record::perfetto::PerfettoWriter;
-use raddle_record::rings::{From, Rings};
+use raddle_record::rings::{From, Lane, Rings};
 use raddle_stacks::ProcessMemory;
 use rustix::time::{ClockId, clock_gettime};
 
@@ -22,6 +22,8 @@ use rustix::time::{ClockId, clock_gettime};
 const CAPACITY: u32 = 16;
 /// Readings of a stream.
 const READINGS: usize = 200;
+/// Events that a history is told at a time.
+const BATCH: usize = 16;
 /// Ticks of the counter between two events.
 const TICKS: u64 = 9_000;
 
@@ -170,6 +172,14 @@ fn cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
+/// Tells a history events as `raddle record` does.
+fn tell(history: &mut History, batch: &mut Vec<(Lane, Event, u64)>) {
+    batch.iter().for_each(|(_, event, _)| history.expect(event));
+    for (lane, event, boot_ns) in batch.drain(..) {
+        history.event(lane, &event, boot_ns);
+    }
+}
+
 /// Returns the CPU time for an event, in nanoseconds, of readings of so many rounds.
 fn measure(stream: &Stream, rounds: u32, sink: Sink) -> io::Result<f64> {
     let mut process = Process::new();
@@ -183,6 +193,7 @@ fn measure(stream: &Stream, rounds: u32, sink: Sink) -> io::Result<f64> {
     let mut history = History::new(1 << 39);
     let mut trace = PerfettoWriter::new(io::sink(), 1, Vec::new(), 1 << 39)?;
     let (mut spent, mut count, mut sum) = (Duration::ZERO, 0u64, 0);
+    let mut batch = Vec::with_capacity(BATCH);
     for reading in 0..READINGS {
         (0..rounds).for_each(|round| (stream.1)(&mut process, reading as u32 * rounds + round));
         clock.go_on_to(at(process.stamp, process.stamp / 2));
@@ -193,11 +204,17 @@ fn measure(stream: &Stream, rounds: u32, sink: Sink) -> io::Result<f64> {
             let boot_ns = clock.boot_ns(event.stamp);
             match sink {
                 Sink::Order => sum ^= boot_ns,
-                Sink::History => history.event(lane, &event, boot_ns),
+                Sink::History => {
+                    batch.push((lane, event, boot_ns));
+                    if batch.len() == BATCH {
+                        tell(&mut history, &mut batch);
+                    }
+                }
                 Sink::Trace => trace.event(lane, &event, boot_ns).unwrap_or_default(),
             }
         });
         if sink == Sink::History {
+            tell(&mut history, &mut batch);
             sum ^= history.fresh(10_000_000).len() as u64;
         }
         spent += cpu() - begun;

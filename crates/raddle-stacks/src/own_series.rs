@@ -13,7 +13,7 @@ use crate::kernel::KernelThreads;
 use crate::memory::Memory;
 use crate::perf_event::{CopiedStack, Sample};
 use crate::rules::{RBP, RBX, RIP, RSP, Registers};
-use crate::sample_rings::{self, each_carrier, words};
+use crate::sample_rings::{self, State, carriers, states, words};
 use crate::series::RunningSample;
 
 /// The registers of a sample, in its order.
@@ -39,7 +39,7 @@ impl OwnSeries {
             lost: 0,
         };
         let kernel_threads = KernelThreads::of(target.pid, None);
-        each_carrier(target, bound, |carrier, _| {
+        for (carrier, _) in carriers(target, bound) {
             let own_tid = target.layout.carrier_kernel_tid;
             let own_tid = target.memory.half(carrier.wrapping_add(own_tid));
             if let Some(own_tid) = own_tid.filter(|&tid| tid != 0) {
@@ -51,7 +51,7 @@ impl OwnSeries {
             if let Some([_, _, written]) = words(target.memory, ring(target, carrier)) {
                 series.next.insert(ring(target, carrier), written);
             }
-        });
+        }
         series
     }
 
@@ -66,13 +66,16 @@ impl OwnSeries {
         mut each: impl FnMut(RunningSample),
     ) {
         let mut found = Vec::new();
-        each_carrier(target, bound, |carrier, id| {
+        let carriers = carriers(target, bound);
+        let addresses: Vec<u64> = carriers.iter().map(|(carrier, _)| *carrier).collect();
+        let states = states(target.memory, &addresses, target.layout.carrier_samples);
+        for ((carrier, id), state) in carriers.into_iter().zip(states) {
             let ring = ring(target, carrier);
             let next = self.next.entry(ring).or_insert(0);
-            let (samples, lost) = take(target.memory, ring, next);
+            let (samples, lost) = take(target.memory, (ring, state), next);
             self.lost = self.lost.saturating_add(lost);
             found.extend(samples.into_iter().map(|it| (id, it)));
-        });
+        }
         for (carrier, (header, stack)) in found {
             let cpu_ns = self.cpu_ns.entry(header.kernel_tid).or_insert(Some(0));
             let before_ns = cpu_ns.unwrap_or(header.cpu_ns);
@@ -119,7 +122,11 @@ fn ring(target: &Target<'_>, carrier: u64) -> u64 {
 }
 
 /// See [`sample_rings::take`](crate::sample_rings::take).
-fn take(memory: &dyn Memory, ring: u64, next: &mut u64) -> (Vec<(SampleHeader, Vec<u8>)>, u64) {
+fn take(
+    memory: &dyn Memory,
+    ring: (u64, Option<State>),
+    next: &mut u64,
+) -> (Vec<(SampleHeader, Vec<u8>)>, u64) {
     let number = |(header, _): &(SampleHeader, Vec<u8>)| header.number;
     sample_rings::take(memory, ring, next, SampleHeader::SLOT_BYTES, read, number)
 }
@@ -202,7 +209,7 @@ mod tests {
     }
 
     fn taken(fake: &Fake, next: &mut u64) -> (Vec<u64>, u64) {
-        let (samples, lost) = take(fake, RING, next);
+        let (samples, lost) = take(fake, (RING, words(fake, RING)), next);
         let numbers = samples.iter().map(|(header, stack)| {
             assert!(stack.iter().all(|&byte| u64::from(byte) == header.number));
             header.number

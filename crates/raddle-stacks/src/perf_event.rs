@@ -8,7 +8,7 @@
 use std::cell::Cell;
 use std::io;
 use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -311,18 +311,6 @@ impl Event {
         };
     }
 
-    /// Returns true if the thread has ended, and nothing is left to take.
-    pub(crate) fn has_ended(&self) -> bool {
-        let mut polled = libc::pollfd {
-            fd: self.file.as_raw_fd(),
-            events: libc::POLLIN,
-            revents: 0,
-        };
-        // SAFETY: one live structure.
-        unsafe { libc::poll(&raw mut polled, 1, 0) };
-        polled.revents & libc::POLLHUP != 0 && polled.revents & libc::POLLIN == 0
-    }
-
     /// Copies what the kernel has written. It never writes over what was not taken.
     fn take_records(&mut self) -> Vec<u8> {
         // SAFETY: the words are inside the control page, aligned, and are written whole.
@@ -349,6 +337,22 @@ impl Event {
         tail.store(end, Ordering::Release);
         bytes
     }
+}
+
+/// Returns the descriptors of events of which the thread has ended and nothing is left to take.
+pub(crate) fn ended<'e>(events: impl Iterator<Item = &'e Event>) -> Vec<RawFd> {
+    let mut polled: Vec<libc::pollfd> = events
+        .map(|event| libc::pollfd {
+            fd: event.file.as_raw_fd(),
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    // SAFETY: so many live structures.
+    unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, 0) };
+    let is_ended =
+        |it: &&libc::pollfd| it.revents & (libc::POLLHUP | libc::POLLIN) == libc::POLLHUP;
+    polled.iter().filter(is_ended).map(|it| it.fd).collect()
 }
 
 impl Drop for Event {

@@ -18,10 +18,9 @@ use crate::bound::BoundThread;
 use crate::capture::Target;
 use crate::kernel::KernelThreads;
 use crate::modules::MappedCode;
-use crate::perf_event::{Event, Sample, Settings};
+use crate::perf_event::{Event, Sample, Settings, ended};
+use crate::sample_rings::{carriers, halves};
 
-/// The most carriers that are sampled.
-const CARRIERS_MAX: u32 = 1 << 12;
 /// Bytes of a stack that a sample has; what is further out is read from the process's memory.
 const STACK_BYTES: u32 = 16 << 10;
 /// Pages for the samples of a carrier: for 30, for 15, for 7 and for one, if the kernel gives no
@@ -122,20 +121,14 @@ impl Series {
     /// Begins to sample carriers that have come since the last call, those of bound threads
     /// included.
     pub fn follow(&mut self, target: &Target<'_>, bound: &[BoundThread]) {
-        let (memory, layout) = (target.memory, target.layout);
-        let count = memory.half(layout.carrier_count).unwrap_or(0);
+        let carriers = carriers(target, &[]);
+        let addresses: Vec<u64> = carriers.iter().map(|(carrier, _)| *carrier).collect();
+        let own_tids = halves(target.memory, &addresses, target.layout.carrier_kernel_tid);
         let mut kernel_threads = None;
-        for index in 0..count.min(CARRIERS_MAX) {
-            let at = layout.carriers.wrapping_add(u64::from(index) * 8);
-            let Some(carrier) = memory.word(at).filter(|&carrier| carrier != 0) else {
+        for ((_, id), own_tid) in carriers.into_iter().zip(own_tids) {
+            let Some(own_tid) = own_tid.filter(|&tid| tid != 0) else {
                 continue;
             };
-            let half = |offset: u64| memory.half(carrier.wrapping_add(offset));
-            let own_tid = half(layout.carrier_kernel_tid).unwrap_or(0);
-            let id = half(layout.carrier_id).unwrap_or(index);
-            if own_tid == 0 {
-                continue;
-            }
             if let Some(known) = self.events.get_mut(&own_tid) {
                 known.id = id;
                 continue;
@@ -228,7 +221,11 @@ impl Series {
 
     /// Forgets carriers without a kernel thread any more.
     pub fn forget_ended(&mut self) {
-        self.events.retain(|_, carrier| !carrier.event.has_ended());
+        let ended = ended(self.events.values().map(|carrier| &carrier.event));
+        if !ended.is_empty() {
+            let is_ended = |event: &Event| ended.contains(&event.as_fd().as_raw_fd());
+            self.events.retain(|_, carrier| !is_ended(&carrier.event));
+        }
     }
 
     /// Returns the descriptors that are readable when there are samples.

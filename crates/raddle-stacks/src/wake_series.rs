@@ -9,7 +9,7 @@ use crate::capture::Target;
 use crate::memory::Memory;
 use crate::own_series::registers;
 use crate::perf_event::{CopiedStack, Sample};
-use crate::sample_rings::{self, each_carrier, words};
+use crate::sample_rings::{self, State, listed, states};
 
 /// See the module.
 #[derive(Default)]
@@ -44,29 +44,26 @@ pub(crate) struct Woken {
 impl WakeSeries {
     /// A series that begins now. Rings that come later are read from their beginning.
     pub fn begin(target: &Target<'_>) -> WakeSeries {
-        let mut series = WakeSeries::default();
-        each_carrier(target, &[], |carrier, _| {
-            let ring = ring(target, carrier);
-            if let Some([_, _, written]) = words(target.memory, ring) {
-                series.next.insert(ring, written);
-            }
-        });
-        series
+        let rings = rings(target).into_iter();
+        let next = rings.filter_map(|(ring, state)| Some((ring, state?[2])));
+        WakeSeries {
+            next: next.collect(),
+            lost: 0,
+        }
     }
 
     /// Returns the samples since the last call, in the order of their stamps.
     pub fn take(&mut self, target: &Target<'_>) -> Vec<WakeSample> {
         let mut found = Vec::new();
-        each_carrier(target, &[], |carrier, _| {
-            let ring = ring(target, carrier);
-            let next = self.next.entry(ring).or_insert(0);
+        for ring in rings(target) {
+            let next = self.next.entry(ring.0).or_insert(0);
             let number = |sample: &(WakeHeader, [Vec<u8>; 2])| sample.0.number;
             let bytes = WakeHeader::SLOT_BYTES;
             let (samples, lost) =
                 sample_rings::take(target.memory, ring, next, bytes, read, number);
             self.lost = self.lost.saturating_add(lost);
             found.extend(samples.into_iter().map(WakeSample::of));
-        });
+        }
         found.sort_by_key(|sample| sample.stamp);
         found
     }
@@ -101,8 +98,14 @@ impl WakeSample {
     }
 }
 
-fn ring(target: &Target<'_>, carrier: u64) -> u64 {
-    carrier.wrapping_add(target.layout.carrier_wakes)
+/// Returns the places of all rings, with their words.
+fn rings(target: &Target<'_>) -> Vec<(u64, Option<State>)> {
+    let offset = target.layout.carrier_wakes;
+    let carriers = listed(target).into_iter().map(|(it, _)| it);
+    let carriers: Vec<u64> = carriers.collect();
+    let states = states(target.memory, &carriers, offset);
+    let places = carriers.iter().map(|it| it.wrapping_add(offset));
+    places.zip(states).collect()
 }
 
 fn read(memory: &dyn Memory, slot: u64) -> Option<(WakeHeader, [Vec<u8>; 2])> {

@@ -20,6 +20,7 @@ use raddle_stacks::{
 };
 
 use super::chooser::Chooser;
+use crate::peers::cpu_time;
 
 /// The most looks that are kept.
 const WAITS_MAX: usize = 1 << 18;
@@ -164,9 +165,9 @@ impl Bound {
             if !chooser.draws(chance) {
                 continue;
             }
-            let begun = Instant::now();
+            let begun = cpu_time();
             let captured = reader.read(followed.tid);
-            chooser.spent(begun.elapsed());
+            chooser.spent(cpu_time().saturating_sub(begun));
             let number = captured.as_ref().and_then(in_kernel);
             let mut wait = None;
             if let Some(number) = number.filter(|_| self.waits.len() < WAITS_MAX) {

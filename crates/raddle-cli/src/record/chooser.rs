@@ -1,16 +1,19 @@
-//! Which stacks of waiting threads are read: as many as cost four thousandths of a CPU, by lot.
-//! A higher frequency raises this part in proportion.
+//! Which stacks of waiting threads are read: as many as cost a quarter of a percent of a CPU, by
+//! lot. A higher frequency raises this part in proportion. Costs are CPU time: by the clock a stack
+//! costs what others compute meanwhile, too, so that fewer were read the busier the machine was.
 
 use std::time::{Duration, Instant};
 
 use raddle_inspect::Lots;
 
 /// The part of a CPU that reading may take at the usual frequency, and at any.
-const PART: f64 = 0.004;
+const PART: f64 = 0.0025;
 const PART_MOST: f64 = 0.2;
 const USUAL_HZ: f64 = 99.0;
 /// What may be spent at once: the first look at the threads of a process, and bursts.
-const BURST: Duration = Duration::from_millis(40);
+const BURST: Duration = Duration::from_millis(4);
+/// What may be spent when the recording is over, for threads that have waited all the time.
+const AT_END: Duration = Duration::from_millis(100);
 /// What the first stack is expected to cost.
 const FIRST_COST: f64 = 10e-6;
 
@@ -42,9 +45,15 @@ impl Chooser {
         let now = Instant::now();
         let passed = now.duration_since(self.filled).as_secs_f64();
         self.filled = now;
-        self.left = (self.left + passed * self.part).min(BURST.as_secs_f64());
+        let most = self.left.max(BURST.as_secs_f64());
+        self.left = (self.left + passed * self.part).min(most);
         let affordable = (self.left / self.cost).max(0.0);
         (affordable / count.max(1) as f64).min(1.0)
+    }
+
+    /// The recording is over: what is read from now on is no burden of it.
+    pub(super) fn end(&mut self) {
+        self.left = AT_END.as_secs_f64();
     }
 
     /// Decides by lot.
@@ -58,7 +67,7 @@ impl Chooser {
         self.left >= self.cost
     }
 
-    /// Counts what a stack has cost.
+    /// Counts the CPU time that a stack has cost.
     pub(super) fn spent(&mut self, time: Duration) {
         let seconds = time.as_secs_f64();
         self.left -= seconds;
@@ -86,5 +95,16 @@ mod tests {
         chooser.spent(BURST);
         assert!(!chooser.can_afford_one());
         assert!(chooser.chance(1000) < 0.5);
+    }
+    #[test]
+    fn the_rest_is_read_at_the_end() {
+        let mut chooser = Chooser::new(7, 99);
+        chooser.spent(BURST);
+        assert!(chooser.chance(300) < 0.1);
+        chooser.end();
+        assert_eq!(chooser.chance(300), 1.0);
+        assert!(chooser.can_afford_one());
+        chooser.spent(AT_END);
+        assert!(!chooser.can_afford_one());
     }
 }

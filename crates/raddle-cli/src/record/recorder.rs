@@ -17,20 +17,21 @@
 mod epochs;
 mod objects;
 mod pace;
+mod waits;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use raddle_inspect::{EventKind, ThreadState, WaitKind};
+use raddle_inspect::{EventKind, WaitKind};
 use raddle_record::clock::Moment;
 use raddle_record::history::{History, Position, StackNumber, Unread};
 use raddle_record::profile::{Activity, Interner};
 use raddle_record::wakers::Wakers;
 use raddle_record::weights::OnCpu;
 use raddle_stacks::{
-    Captured, Kind, Module, MonitorObjects, OwnSeries, ProcessMemory, RunningSample, Series,
-    StackReader, Target, WakeSeries,
+    Module, MonitorObjects, OwnSeries, ProcessMemory, RunningSample, Series, StackReader, Target,
+    WakeSeries,
 };
 
 use super::bound::Bound;
@@ -38,7 +39,7 @@ use super::chooser::Chooser;
 use super::cpu_clock::CpuClock;
 use super::mappings::Mappings;
 use crate::failure::Failure;
-use crate::recording::{Recording, command};
+use crate::recording::{Recording, Timed, command};
 pub(super) use epochs::Epoch;
 use epochs::Epochs;
 use objects::Objects;
@@ -50,6 +51,10 @@ const WAKES_PART: u32 = 2;
 const LOCK_WAITS: [WaitKind; 3] = [WaitKind::FUTEX, WaitKind::MUTEX, WaitKind::SEMAPHORE];
 /// How often new carriers and the names of new threads are looked for.
 const LOOK: Duration = Duration::from_millis(100);
+/// So many events are told at a time: what they need is fetched for all of them first.
+const BATCH: usize = 16;
+/// How late the end of a recording may be noticed.
+const PATIENCE: Duration = Duration::from_millis(50);
 /// How often the names of old threads are looked for.
 const NAMES: Duration = Duration::from_secs(1);
 /// Of the time for names, at most this part is spent.
@@ -255,10 +260,13 @@ impl Recorder {
             if self.read_samples(target, reader) {
                 return Ok(Ended::OtherCode);
             }
+            let now = Instant::now();
             if let Some(over) = self.over {
+                if over == Ended::ByRequest {
+                    self.read_rest(reader, now - looked);
+                }
                 return Ok(over);
             }
-            let now = Instant::now();
             if now >= next {
                 let look = now - std::mem::replace(&mut looked, now);
                 let fresh = self.history.fresh(look.as_nanos() as u64);
@@ -283,7 +291,7 @@ impl Recorder {
             }
             let pause = next.saturating_duration_since(Instant::now());
             let most = self.pace().longest().min(self.recording.patience());
-            self.wait(pause.min(most));
+            self.wait(pause.min(most), ends);
         }
     }
 
@@ -305,12 +313,16 @@ impl Recorder {
         }
     }
 
-    /// Waits for so long, or for a sample that has to be read promptly.
-    fn wait(&self, pause: Duration) {
-        if !self.series.is_prompt() {
-            return std::thread::sleep(pause);
-        }
+    /// Waits for so long, or for a sample that has to be read promptly, or until `ends` says so.
+    fn wait(&self, pause: Duration, ends: &dyn Fn() -> bool) {
         let begun = Instant::now();
+        if !self.series.is_prompt() {
+            let left = || pause.saturating_sub(begun.elapsed());
+            while !left().is_zero() && !ends() {
+                std::thread::sleep(left().min(PATIENCE));
+            }
+            return;
+        }
         std::thread::sleep(REST.min(pause));
         let left = pause.saturating_sub(begun.elapsed());
         let mut polled: Vec<libc::pollfd> = self
@@ -377,20 +389,33 @@ impl Recorder {
         let (mut loads, mut has_bound) = (Vec::new(), false);
         let (wakers, clock) = (&mut self.wakers, self.recording.clock());
         let mut series = self.wake_series.as_mut();
+        let mut tell = |batch: &mut Vec<Timed>| {
+            batch.iter().for_each(|timed| history.expect(&timed.event));
+            for timed in batch.drain(..) {
+                attribute(history, pending, timed.boot_ns);
+                if let Some(series) = series.as_mut().filter(|_| wakers.is_due(&timed.event)) {
+                    let stamp = Moment::now().stamp;
+                    wakers.add(series.take(target), stamp);
+                }
+                match timed.event.kind {
+                    EventKind::CODE => {
+                        loads.push((timed.boot_ns, timed.event.arg, timed.event.other));
+                    }
+                    EventKind::BIND => has_bound = true,
+                    _ => {}
+                }
+                wakers.event(history, &timed.event, timed.boot_ns, &clock);
+                history.event(timed.lane, &timed.event, timed.boot_ns);
+            }
+        };
+        let mut batch = Vec::with_capacity(BATCH);
         let goes_on = self.recording.poll(all, |timed, _| {
-            attribute(history, pending, timed.boot_ns);
-            if let Some(series) = series.as_mut().filter(|_| wakers.is_due(&timed.event)) {
-                let stamp = Moment::now().stamp;
-                wakers.add(series.take(target), stamp);
+            batch.push(*timed);
+            if batch.len() == BATCH {
+                tell(&mut batch);
             }
-            match timed.event.kind {
-                EventKind::CODE => loads.push((timed.boot_ns, timed.event.arg, timed.event.other)),
-                EventKind::BIND => has_bound = true,
-                _ => {}
-            }
-            wakers.event(history, &timed.event, timed.boot_ns, &clock);
-            history.event(timed.lane, &timed.event, timed.boot_ns);
         })?;
+        tell(&mut batch);
         attribute(history, pending, self.recording.told_ns());
         if has_bound {
             self.bound.count_now(self.recording.bound(), &self.history);
@@ -470,92 +495,6 @@ impl Recorder {
         self.objects.look(new);
     }
 
-    /// Reads stacks of threads that wait or are runnable: first of those that have begun to since
-    /// the last call, then of those that were not chosen before.
-    fn read_waits(&mut self, reader: &mut StackReader<'_>, fresh: Vec<Unread>) {
-        let mut missed = Vec::new();
-        let chance = self.chooser.chance(fresh.len());
-        for unread in fresh {
-            if !(self.chooser.draws(chance) && self.read_wait(reader, unread, chance)) {
-                missed.push(unread);
-            }
-        }
-        while self.chooser.can_afford_one()
-            && let Some(unread) = self.history.put_back_before()
-        {
-            if !self.read_wait(reader, unread, 1.0) {
-                missed.push(unread);
-            }
-        }
-        for unread in missed {
-            self.history.put_back(unread);
-        }
-    }
-
-    /// Returns false if the thread was not found, or not in this span: a later look may find it.
-    fn read_wait(&mut self, reader: &mut StackReader<'_>, unread: Unread, chance: f64) -> bool {
-        let begun = Instant::now();
-        let captured = reader.read(unread.tid);
-        let captured = captured.filter(|it| is_still(it, &unread));
-        if let Some((monitor, object)) = reader.entered().filter(|_| captured.is_some()) {
-            self.read_owner(reader, monitor, object, chance);
-        }
-        if let Activity::Waiting(kind @ (WaitKind::FUTEX | WaitKind::MUTEX)) = unread.activity {
-            self.read_holder(reader, (kind, unread.object), chance);
-        }
-        self.chooser.spent(begun.elapsed());
-        let epoch = self.epochs.number();
-        let Some(captured) = captured else {
-            return false;
-        };
-        if let Some(number) = captured.stack {
-            let stack = StackNumber { epoch, number };
-            self.history.mark(&unread, stack, chance);
-        }
-        true
-    }
-
-    /// Reads what the holder of a lock does.
-    fn read_holder(&mut self, reader: &mut StackReader<'_>, lock: (WaitKind, u64), chance: f64) {
-        let Some(tid) = reader.holder(lock.1) else {
-            return;
-        };
-        let Some(thread) = self.history.position(tid) else {
-            return;
-        };
-        let epoch = self.epochs.number();
-        let stack = reader.read(tid).and_then(|captured| captured.stack);
-        if self.holders.len() < HOLDERS_MAX {
-            self.holders.push(Holding {
-                lock,
-                thread,
-                stack: stack.map(|number| StackNumber { epoch, number }),
-                stands_for: 1.0 / chance,
-            });
-        }
-    }
-
-    /// Reads what the owner of a monitor of Java does.
-    fn read_owner(&mut self, reader: &mut StackReader<'_>, monitor: u64, object: u32, chance: f64) {
-        let Some(tid) = reader.monitor_owner(monitor) else {
-            return;
-        };
-        let Some(thread) = self.history.position(tid) else {
-            return;
-        };
-        let epoch = self.epochs.number();
-        let stack = reader.read(tid).and_then(|captured| captured.stack);
-        let is_still = reader.monitor_owner(monitor) == Some(tid);
-        if is_still && self.monitor_owners.len() < HOLDERS_MAX {
-            self.monitor_owners.push(Holding {
-                lock: (WaitKind::CONDVAR, object.into()),
-                thread,
-                stack: stack.map(|number| StackNumber { epoch, number }),
-                stands_for: 1.0 / chance,
-            });
-        }
-    }
-
     /// Looks for the names of threads, unless that costs too much.
     fn name_threads(&mut self) {
         let since = self.named.elapsed();
@@ -568,19 +507,5 @@ impl Recorder {
         }
         self.named = Instant::now();
         self.naming = begun.elapsed();
-    }
-}
-
-/// Returns true if a thread was still in the span when it was read.
-fn is_still(captured: &Captured, unread: &Unread) -> bool {
-    let record = &captured.record;
-    match unread.activity {
-        Activity::Waiting(WaitKind::SLEEP) => record.wait_kind == WaitKind::SLEEP,
-        Activity::Waiting(kind) => {
-            record.wait_kind == kind && (unread.object == 0 || record.wait_arg == unread.object)
-        }
-        Activity::Runnable => record.state == ThreadState::RUNNABLE,
-        Activity::InKernel => matches!(captured.kind, Kind::InKernel(_) | Kind::LentToChild),
-        Activity::Running | Activity::WithoutCpu => false,
     }
 }

@@ -7,6 +7,7 @@ use raddle_record::order::Order;
 use raddle_record::rings::{Lane, Words};
 
 /// An event at a time.
+#[derive(Clone, Copy)]
 pub(crate) struct Timed {
     pub boot_ns: u64,
     pub lane: Lane,

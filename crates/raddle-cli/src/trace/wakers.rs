@@ -14,7 +14,7 @@ use raddle_inspect::{By, Event, EventKind, WaitKind};
 use raddle_record::perfetto::WokenBy;
 use rustc_hash::FxHashMap;
 
-use crate::peers::{self, LINK, Object, Others, Peers};
+use crate::peers::{self, Budget, LINK, Object, Others, Peers};
 
 /// For so long a descriptor is taken to be what it was at least, and at most.
 const SAME_NS: u64 = 200_000_000;
@@ -66,7 +66,7 @@ impl Wakers {
     /// Of events as they come.
     pub(super) fn new(pid: u32) -> Wakers {
         Wakers {
-            peers: Peers::new(pid),
+            peers: Peers::new(pid, Budget::USUAL),
             known: FxHashMap::default(),
             last: None,
             wanted: Vec::new(),

@@ -4,10 +4,10 @@
 //! those of all threads when the thread ends or does something else: an event then needs no look
 //! into a table of all that threads have done.
 
-use raddle_inspect::{By, Event, WaitKind};
+use raddle_inspect::{By, Event, EventKind, WaitKind};
 
 use super::objects::{Number, Objects};
-use super::{Ended, Position, StackNumber, Total};
+use super::{Ended, History, Position, StackNumber, Total};
 use crate::profile::Activity;
 
 /// A place for a thread that lives. The place of one that has ended is another's later.
@@ -105,6 +105,21 @@ impl Live {
         old: None,
         taken: Vec::new(),
     };
+
+    /// Has the CPU fetch the lines that a turn needs.
+    #[inline]
+    pub(super) fn fetch(&self) {
+        use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        let lines = [
+            (&raw const self.tid).cast(),
+            (&raw const self.own).cast(),
+            (&raw const self.waits).cast(),
+        ];
+        for line in lines {
+            // SAFETY: a hint, which reads nothing that the program sees, at whatever address.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(line) };
+        }
+    }
 
     /// Returns true if it is this thread's, in this span.
     pub(super) fn is_in(&self, tid: u32, serial: u64) -> bool {
@@ -240,6 +255,25 @@ impl Live {
         let before = self.wait_at(next);
         (self.wait, self.waits[next], self.ended[next]) = (next as u32, waited, Ended::NONE);
         (before.0.kind != WaitKind::NONE).then_some(before)
+    }
+}
+
+impl History {
+    /// Has the CPU fetch what an event that will be taken soon needs. Between two looks of a reader
+    /// its caches forget what is known of threads.
+    #[inline]
+    pub fn expect(&self, event: &Event) {
+        let next = match event.kind {
+            EventKind::SWITCH => event.other,
+            _ => 0,
+        };
+        for tid in [event.thread, next] {
+            if tid != 0
+                && let Some(place) = self.find(tid)
+            {
+                self.live[place as usize].fetch();
+            }
+        }
     }
 }
 

@@ -178,7 +178,7 @@ impl Recorder {
     /// Names all stacks, which may take a while.
     pub(super) fn name_all(&mut self) {
         self.look_at_objects();
-        self.objects.seek();
+        self.objects.seek_rest();
         let layout = self.recording.layout();
         let code = layout.code.text_start..layout.code.text_end;
         let mut names = NameReader::default();

@@ -11,12 +11,13 @@ use std::time::Duration;
 /// The least time between two turns of the loop.
 pub(super) const REST: Duration = Duration::from_millis(1);
 /// The most time between two turns, and between those that must find what code is mapped.
-const LONGEST: Duration = Duration::from_millis(100);
+const LONGEST: Duration = Duration::from_millis(200);
 const LONGEST_UNTOLD: Duration = Duration::from_millis(50);
-/// From so many threads with stacks to read on, looks are so many intervals apart. The runtime
-/// keeps twice as many of its own samples of a carrier.
-const MANY: usize = 128;
-const MANY_INTERVALS: u32 = 8;
+/// For each so many threads with stacks to read, looks are one more interval apart, up to a limit:
+/// of more stacks than that in an interval most would not be read. The runtime keeps as many of its
+/// own samples of a carrier.
+const EACH: usize = 8;
+const MANY_INTERVALS: u32 = 16;
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
@@ -45,10 +46,11 @@ impl Pace {
     /// read.
     pub(super) fn look_after(self, found: usize) -> Duration {
         let usual = self.interval.max(REST);
-        if found < MANY || self.is_prompt {
+        if found < 2 * EACH || self.is_prompt {
             return usual;
         }
-        let intervals = MANY_INTERVALS.min(self.samples_kept.unwrap_or(u32::MAX));
+        let most = MANY_INTERVALS.min(self.samples_kept.unwrap_or(u32::MAX));
+        let intervals = u32::try_from(found / EACH).map_or(most, |it| it.min(most));
         usual.max(self.longest().min(usual * intervals))
     }
 }
@@ -59,27 +61,31 @@ mod tests {
 
     const USUAL: Pace = Pace {
         interval: Duration::from_millis(10),
-        samples_kept: Some(12),
+        samples_kept: Some(22),
         is_prompt: false,
         is_untold: false,
     };
+    const MANY: usize = 128;
     const MS: fn(u64) -> Duration = Duration::from_millis;
 
     #[test]
-    fn looks_at_many_threads_are_eight_intervals_apart() {
-        assert_eq!(USUAL.look_after(MANY - 1), MS(10));
-        assert_eq!(USUAL.look_after(MANY), MS(80));
+    fn looks_at_more_threads_are_further_apart() {
+        assert_eq!(USUAL.look_after(15), MS(10));
+        assert_eq!(USUAL.look_after(16), MS(20));
+        assert_eq!(USUAL.look_after(50), MS(60));
+        assert_eq!(USUAL.look_after(MANY), MS(160));
+        assert_eq!(USUAL.look_after(usize::MAX), MS(160));
         let slow = Pace {
             interval: MS(40),
             ..USUAL
         };
-        assert_eq!(slow.look_after(MANY), MS(100));
+        assert_eq!(slow.look_after(MANY), MS(200));
         let slower = Pace {
             interval: MS(400),
             ..USUAL
         };
         assert_eq!(slower.look_after(MANY), MS(400));
-        assert_eq!(slower.longest(), MS(100));
+        assert_eq!(slower.longest(), MS(200));
     }
 
     #[test]
