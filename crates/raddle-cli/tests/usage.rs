@@ -141,7 +141,13 @@ fn changes_that_make_no_sense_are_refused() {
 fn policies_that_do_not_exist_are_refused_from_flag_and_environment() {
     let names = "name one of fifo, lifo, priority, fair, deadline, or the file of a plug-in";
     let file = "there is no such file; name one that exists";
-    for (policy, cure) in [("fastest", names), ("Fair", names), ("./none.so", file)] {
+    let folder = "this is no regular file; name that of a plug-in";
+    for (policy, cure) in [
+        ("fastest", names),
+        ("Fair", names),
+        ("./none.so", file),
+        ("/tmp", folder),
+    ] {
         let sentence = format!("--policy {policy}: {cure}");
         refuses(
             &mut raddle(&["run", "--policy", policy, "true"]),
@@ -159,8 +165,15 @@ fn policies_that_do_not_exist_are_refused_from_flag_and_environment() {
 #[test]
 fn shares_that_make_no_sense_are_refused() {
     let cure = "write name:GLOB= or lib:GLOB=, and behind it a share from 1 to 99, or a quota like \
-                30%, carriers=N, or both with a comma between";
-    for share in ["name:a", "start:main=5", "name:a=0", "name:a=100"] {
+                30% (at most 102400%), carriers=N (at most 64), or both with a comma between";
+    for share in [
+        "name:a",
+        "start:main=5",
+        "name:a=0",
+        "name:a=100",
+        "name:a=carriers=65",
+        "name:a=102401%",
+    ] {
         let sentence = format!("--share {share}: {cure}");
         refuses(
             &mut raddle(&["run", "--share", share, "true"]),

@@ -26,8 +26,10 @@ impl Policy {
             return Err(format!("name one of {names}, or the file of a plug-in"));
         }
         let path = Path::new(text).canonicalize();
-        let file = path.ok().filter(|path| path.is_file());
-        let path = file.ok_or("there is no such file; name one that exists")?;
+        let path = path.map_err(|_| "there is no such file; name one that exists")?;
+        if !path.is_file() {
+            return Err("this is no regular file; name that of a plug-in".into());
+        }
         // A path with a separator of LD_PRELOAD can't be an entry of it.
         if path.to_str().is_some_and(|path| !path.contains([' ', ':'])) {
             Ok(Policy::File(path))
@@ -125,11 +127,11 @@ impl Share {
                 text: text.into(),
                 part,
             }),
-            None => Err(
-                "write name:GLOB= or lib:GLOB=, and behind it a share from 1 to 99, or a \
-                        quota like 30%, carriers=N, or both with a comma between"
-                    .into(),
-            ),
+            None => Err(format!(
+                "write name:GLOB= or lib:GLOB=, and behind it a share from 1 to 99, or a quota \
+                 like 30% (at most {QUOTA_MAX_PERCENT}%), carriers=N (at most \
+                 {ENGINE_CARRIERS_MAX}), or both with a comma between"
+            )),
         }
     }
 
