@@ -141,12 +141,14 @@ fn changes_that_make_no_sense_are_refused() {
 fn policies_that_do_not_exist_are_refused_from_flag_and_environment() {
     let names = "name one of fifo, lifo, priority, fair, deadline, or the file of a plug-in";
     let file = "there is no such file; name one that exists";
+    let other = "this is no shared object; build the plug-in with -shared -fPIC";
     let folder = "this is no regular file; name that of a plug-in";
     for (policy, cure) in [
         ("fastest", names),
         ("Fair", names),
         ("./none.so", file),
         ("/tmp", folder),
+        ("/etc/passwd", other),
     ] {
         let sentence = format!("--policy {policy}: {cure}");
         refuses(

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use object::elf::{ELFCLASS32, EM_386, EM_AARCH64, EM_ARM, EM_RISCV, EM_X86_64};
-use object::elf::{FileHeader32, FileHeader64, PT_INTERP, SHT_DYNSYM};
+use object::elf::{ET_DYN, FileHeader32, FileHeader64, PT_INTERP, SHT_DYNSYM};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, Sym};
 use object::{Endianness, ReadCache, ReadRef, StringTable};
 
@@ -92,6 +92,21 @@ pub(crate) fn obstacle(file: &Path) -> Option<Obstacle> {
 fn is_loader(file: &Path) -> bool {
     file.file_name()
         .is_some_and(|name| name.as_bytes().starts_with(b"ld-"))
+}
+
+/// Returns whether a file can be loaded as a shared object. So can most programs.
+pub(crate) fn is_shared_object(file: &Path) -> bool {
+    let Ok(file) = File::open(file) else {
+        return false;
+    };
+    let image = ReadCache::new(file);
+    let header = FileHeader64::<Endianness>::parse(&image);
+    header.is_ok_and(|header| {
+        let kind = |endian| (header.e_type.get(endian), header.e_machine.get(endian));
+        header
+            .endian()
+            .is_ok_and(|endian| kind(endian) == (ET_DYN, EM_X86_64))
+    })
 }
 
 fn read_32(image: &ReadCache<File>) -> Obstacle {

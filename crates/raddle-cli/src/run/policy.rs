@@ -7,6 +7,7 @@ use raddle_inspect::policy::Kind;
 use raddle_inspect::settings::{ENGINE_CARRIERS_MAX, QUOTA_MAX_PERCENT};
 
 use crate::cli::EXCLUDE_SEPARATOR;
+use crate::run::elf;
 
 /// A built-in policy's name, or a plug-in's file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +30,9 @@ impl Policy {
         let path = path.map_err(|_| "there is no such file; name one that exists")?;
         if !path.is_file() {
             return Err("this is no regular file; name that of a plug-in".into());
+        }
+        if !elf::is_shared_object(&path) {
+            return Err("this is no shared object; build the plug-in with -shared -fPIC".into());
         }
         // A path with a separator of LD_PRELOAD can't be an entry of it.
         if path.to_str().is_some_and(|path| !path.contains([' ', ':'])) {
