@@ -3,9 +3,13 @@
 //! A carrier is a kernel thread, and runs many green threads. Which of them a sample belongs to
 //! follows from its time, and from what the carrier has recorded.
 //!
-//! The CPU time between two samples is drawn by lot for each, so that a program with a period of
-//! its own is not seen at the same place again and again. A sample stands for the CPU time since
+//! The CPU time between samples is drawn by lot now and then, so that a program with a period of
+//! its own is not seen at the same places again and again. A sample stands for the CPU time since
 //! the one before, which the event counts.
+//!
+//! A new distance counts from the moment at which it is set, not from the last sample. That is when
+//! this tool gets a CPU, often because the program has begun to wait. If it were set behind each
+//! sample, the beginnings of turns that are as long as a period would hardly be seen.
 
 use std::collections::HashMap;
 use std::io;
@@ -51,7 +55,12 @@ struct Carrier {
     event: Event,
     /// The CPU time at the last sample.
     cpu_ns: u64,
+    /// Samples until a new distance is set.
+    until_lot: u32,
 }
+
+/// So many samples of a carrier have the same distance.
+const SAME_DISTANCE: u32 = 16;
 
 /// A carrier that executes, at one instant.
 pub struct RunningSample {
@@ -153,7 +162,13 @@ impl Series {
         }
         if let Some(event) = self.open(tid) {
             let cpu_ns = 0;
-            self.events.insert(own_tid, Carrier { id, event, cpu_ns });
+            let carrier = Carrier {
+                id,
+                event,
+                cpu_ns,
+                until_lot: SAME_DISTANCE,
+            };
+            self.events.insert(own_tid, carrier);
         }
     }
 
@@ -187,7 +202,7 @@ impl Series {
         };
         for carrier in self.events.values_mut() {
             let (id, cpu_ns) = (carrier.id, &mut carrier.cpu_ns);
-            let mut is_sampled = false;
+            let mut sampled_here = 0;
             let mapped = &mut self.mapped;
             let map = |code| {
                 if mapped.len() < MAPPED_MAX {
@@ -195,7 +210,7 @@ impl Series {
                 }
             };
             let sampled = |sample: Sample| {
-                is_sampled = true;
+                sampled_here += 1;
                 let ns = sample.cpu_ns.saturating_sub(*cpu_ns).min(most_ns);
                 *cpu_ns = sample.cpu_ns;
                 each(RunningSample {
@@ -207,8 +222,10 @@ impl Series {
                 });
             };
             self.lost += carrier.event.take(sampled, map);
-            if is_sampled {
+            carrier.until_lot = carrier.until_lot.saturating_sub(sampled_here);
+            if carrier.until_lot == 0 {
                 carrier.event.set_period(self.lots.around_ns(period_ns));
+                carrier.until_lot = SAME_DISTANCE;
             }
         }
     }

@@ -165,3 +165,25 @@ fn functions_of_c_cplusplus_and_rust_are_named() {
         Ok(())
     });
 }
+
+#[test]
+fn turns_as_long_as_a_period_are_seen_from_their_beginnings() {
+    let name = "record_languages::turns_as_long_as_a_period_are_seen_from_their_beginnings";
+    with_carriers(name, |_, mode| {
+        let line = command_line("long_turns.c")?;
+        one_is_right(|| {
+            let (_, said, stacks) = recorded("long-turns", mode, &line)?;
+            let first = |times: &recordings::Times| -> Option<f64> {
+                let (one, two) = (times.get("compute_one")?, times.get("compute_two")?);
+                Some(one / (one + two))
+            };
+            let found = first(&times(&executing(&stacks), &COMPUTING)).context("both functions")?;
+            let said = first(&said).context("both functions")?;
+            ensure!(
+                (found - said).abs() < 0.05,
+                "{found:.3} of the time, and not {said:.3}"
+            );
+            Ok(())
+        })
+    });
+}
