@@ -1,4 +1,4 @@
-/* A thread whose turns are one and a half periods of a recording at 999 Hz: half a turn in one
+/* A thread with turns of one and a half periods of a recording at 999 Hz: half a turn in one
  * function, half in another, and then a short wait.
  *
  * Usage: long_turns SECONDS. Prints "part NAME SECONDS" of what each function has taken. */
