@@ -72,13 +72,27 @@ pub(super) fn lock_call(frame: &Frame, operation: usize, private: bool) -> Outco
 
 /// Takes the word if it has no owner, else sets FUTEX_WAITERS. `gone` says whether an owner that
 /// isn't in the table of threads is an error: in a shared word it may be another process's.
+///
+/// An owner may unlock the word in user space and end, after the word was read here. As in Linux,
+/// only a word that still names such an owner is an error; libc never goes on after that.
 fn attempt(address: usize, tid: u32, extra: u32, gone: bool) -> Result<Attempt, isize> {
-    let before = user::update(address, |word| match word & TID_MASK {
-        0 => Ok(tid | word & (FUTEX_WAITERS | FUTEX_OWNER_DIED) | extra),
-        owner if owner == tid => Err(err(errno::EDEADLK)),
-        owner if gone && !announce(owner) => Err(err(errno::ESRCH)),
-        _ => Ok(word | FUTEX_WAITERS),
-    })?;
+    let seen = Cell::new(0);
+    let once = || {
+        user::update(address, |word| {
+            seen.set(word);
+            match word & TID_MASK {
+                0 => Ok(tid | word & (FUTEX_WAITERS | FUTEX_OWNER_DIED) | extra),
+                owner if owner == tid => Err(err(errno::EDEADLK)),
+                owner if gone && !announce(owner) => Err(err(errno::ESRCH)),
+                _ => Ok(word | FUTEX_WAITERS),
+            }
+        })
+    };
+    let mut tried = once();
+    while tried == Err(err(errno::ESRCH)) && user::load(address) != Ok(seen.get()) {
+        tried = once();
+    }
+    let before = tried?;
     Ok(if before & TID_MASK == 0 {
         Attempt::Acquired
     } else {
