@@ -210,15 +210,19 @@ fn wake_count(argument: usize) -> usize {
     (argument as u32 as i32).max(1) as usize
 }
 
-fn wake_call(frame: &Frame, operation: usize) -> isize {
-    let bits = if operation == FUTEX_WAKE {
-        ANY
-    } else {
-        frame.word(5)
-    };
-    if bits == 0 {
-        return err(errno::EINVAL);
+/// Which waiters FUTEX_WAKE and FUTEX_WAKE_BITSET mean.
+fn wake_bits(frame: &Frame, operation: usize) -> u32 {
+    match operation {
+        FUTEX_WAKE => ANY,
+        _ => frame.word(5),
     }
+}
+
+fn wake_call(frame: &Frame, operation: usize) -> isize {
+    let bits = match wake_bits(frame, operation) {
+        0 => return err(errno::EINVAL),
+        bits => bits,
+    };
     let address = frame.arg(0);
     let woken = wake(address, wake_count(frame.arg(2)), bits);
     if woken != 0 {
@@ -230,14 +234,10 @@ fn wake_call(frame: &Frame, operation: usize) -> isize {
 /// FUTEX_WAKE and FUTEX_WAKE_BITSET, shared, of a word that may be a join's.
 #[cold]
 fn wake_shared_join(frame: &Frame, operation: usize) -> isize {
-    let bits = if operation == FUTEX_WAKE {
-        ANY
-    } else {
-        frame.word(5)
+    let bits = match wake_bits(frame, operation) {
+        0 => return err(errno::EINVAL),
+        bits => bits,
     };
-    if bits == 0 {
-        return err(errno::EINVAL);
-    }
     shared::wake_join(frame.arg(0), wake_count(frame.arg(2)), bits)
 }
 

@@ -131,28 +131,29 @@ pub fn wake(address: usize, count: usize, bits: u32) -> usize {
         PROCESS.unpark_all(woken);
     }
     if kernel_waits() && n < count {
-        n += wake_in_kernel(address, count - n, bits);
+        n += wake_in_kernel(address, nr::FUTEX_PRIVATE_FLAG, count - n, bits).max(0) as usize;
     }
     n
 }
 
+/// Wakes up to `count` waiters that are in the kernel, shared or private by `flag`. Returns how
+/// many, or a negated errno.
 #[cold]
-fn wake_in_kernel(address: usize, count: usize, bits: u32) -> usize {
-    const WAKE_PRIVATE: u32 = nr::FUTEX_WAKE_BITSET | nr::FUTEX_PRIVATE_FLAG;
+fn wake_in_kernel(address: usize, flag: u32, count: usize, bits: u32) -> isize {
+    let operation = nr::FUTEX_WAKE_BITSET | flag;
     let count = count.min(i32::MAX as usize);
     // SAFETY: the kernel looks at the address.
-    let woken = unsafe {
+    unsafe {
         sys!(
             nr::__NR_futex,
             address,
-            WAKE_PRIVATE,
+            operation,
             count,
             0usize,
             0usize,
             bits
         )
-    };
-    woken.max(0) as usize
+    }
 }
 
 /// The end of a thread: `CLONE_CHILD_CLEARTID`, if it was asked for. As in Linux, a bad address has

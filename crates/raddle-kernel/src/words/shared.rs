@@ -79,24 +79,10 @@ pub(crate) fn wake_join(address: usize, count: usize, bits: u32) -> isize {
     if woken >= count {
         return woken as isize;
     }
-    let operation = nr::FUTEX_WAKE_BITSET;
-    let (left, bits) = (count - woken, bits as usize);
-    // SAFETY: the kernel looks at the address.
-    let others = unsafe {
-        sys!(
-            nr::__NR_futex,
-            address,
-            operation,
-            left,
-            0usize,
-            0usize,
-            bits
-        )
-    };
-    if others < 0 {
-        return others;
+    match super::wake_in_kernel(address, 0, count - woken, bits) {
+        others if others < 0 => others,
+        others => woken as isize + others,
     }
-    woken as isize + others
 }
 
 /// Waits in the kernel, which compares the word: no wake-up can be lost on the way there.
