@@ -96,6 +96,7 @@ mod tests {
         assert!(!chooser.can_afford_one());
         assert!(chooser.chance(1000) < 0.5);
     }
+
     #[test]
     fn the_rest_is_read_at_the_end() {
         let mut chooser = Chooser::new(7, 99);

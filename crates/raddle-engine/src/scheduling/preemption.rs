@@ -47,7 +47,6 @@ pub fn give_way() {
     if thread.strays_on(Carrier::current()) {
         move_away(|| {}); // bound while it waited for its turn
     }
-    ums::look_at_signals(thread);
 }
 
 /// A signal that came to this carrier has woken another thread here: the running one makes room for
