@@ -48,3 +48,18 @@ CASE(the_first_thread_registers_only_if_all_can)
     IS(join(start(is_registered, number(1))), first);
     IS(join(start(is_registered, number(2))), first);
 }
+
+#if __GLIBC_PREREQ(2, 35)
+#include <sys/rseq.h>
+
+/* A program that is not position-independent to the last has a copy of the size. */
+CASE(a_copy_of_the_size_says_the_same)
+{
+    extern const unsigned int size __asm__("__rseq_size");
+    const volatile unsigned int *copy = &size;
+    struct rseq *area = (struct rseq *)((char *)__builtin_thread_pointer() + __rseq_offset);
+    IS(*copy != 0, (int)area->cpu_id >= 0);
+}
+#else
+CASE(a_copy_of_the_size_says_the_same) {}
+#endif

@@ -98,6 +98,7 @@ mod rseq {
     raddle_tests::cases! { "rseq.c":
         restartable_sequences_work_or_are_absent,
         the_first_thread_registers_only_if_all_can,
+        a_copy_of_the_size_says_the_same,
     }
 }
 
