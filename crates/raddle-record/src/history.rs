@@ -24,8 +24,6 @@ mod tests;
 mod unread;
 mod waits;
 
-use std::collections::VecDeque;
-
 use raddle_inspect::{Event, EventKind, ThreadFlags, ThreadRecord, ThreadState, WaitKind};
 use rustc_hash::FxHashMap;
 
@@ -128,7 +126,9 @@ pub struct History {
     spans: Vec<Span>,
     /// Threads with spans that began since the reader looked last, and with spans from before.
     fresh: Vec<Place>,
-    old: VecDeque<Place>,
+    old: Vec<Place>,
+    /// The hazard of all looks at what was put back: see `unread`.
+    hazard: f64,
     /// Spans that had no room.
     pub dropped_spans: u64,
     /// Threads beyond those that are told apart.
@@ -164,7 +164,8 @@ impl History {
             objects: Objects::default(),
             spans: Vec::new(),
             fresh: Vec::new(),
-            old: VecDeque::new(),
+            old: Vec::new(),
+            hazard: 0.0,
             dropped_spans: 0,
             further_threads: 0,
         }
@@ -396,7 +397,7 @@ impl History {
             Some(place) => {
                 self.close(place, at_ns);
                 let live = &mut self.live[place as usize];
-                live.set_mark(carried(live, activity, at_ns));
+                live.set_mark(carried(live, activity, at_ns, self.hazard));
                 live.since_ns = at_ns.max(live.since_ns);
                 live.serial += 1;
                 place
@@ -465,6 +466,7 @@ impl History {
             return;
         }
         let least_ns = if mark.is_own { mark.look_ns } else { 0 };
+        let chance = mark.chance(self.hazard).max(LEAST_CHANCE);
         self.spans.push(Span {
             doing: Doing {
                 thread: live.position,
@@ -474,7 +476,7 @@ impl History {
             stack: mark.stack,
             from_ns: live.since_ns,
             ns,
-            stands_for_ns: ns.max(least_ns) as f64 / mark.chance.max(LEAST_CHANCE),
+            stands_for_ns: ns.max(least_ns) as f64 / chance,
         });
     }
 

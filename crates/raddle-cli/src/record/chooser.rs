@@ -62,6 +62,11 @@ impl Chooser {
         ((self.lots.draw() >> 11) as f64 / STEPS) < chance
     }
 
+    /// Chooses one of so many by lot.
+    pub(super) fn draw_of(&mut self, count: usize) -> usize {
+        (self.lots.draw() % count.max(1) as u64) as usize
+    }
+
     /// Returns false if no more may be spent now.
     pub(super) fn can_afford_one(&self) -> bool {
         self.left >= self.cost

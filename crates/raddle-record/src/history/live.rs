@@ -44,7 +44,7 @@ pub(super) struct Live {
     /// What ended these, beside threads and the kernel.
     pub ended: [Ended; WAITS],
     /// The span that was put back, if the thread is in the list of those.
-    pub old: Option<u64>,
+    pub old: Option<Old>,
     /// What it has waited for, and since when it has that: if it is a lock, it holds it.
     pub taken: Vec<Taken>,
 }
@@ -283,10 +283,17 @@ impl Mark {
             epoch: 0,
             number: 0,
         },
-        chance: 0.0,
+        from_hazard: 0.0,
+        factor: 0.0,
         is_own: false,
         look_ns: 0,
     };
+
+    /// How likely it was that the stack was read, at a hazard of all looks: see `unread`.
+    #[inline]
+    pub(super) fn chance(&self, hazard: f64) -> f64 {
+        self.factor * -(self.from_hazard - hazard).exp_m1()
+    }
 }
 
 impl Total {
@@ -327,18 +334,28 @@ pub(super) type Taken = ((WaitKind, u64), u64);
 #[derive(Clone, Copy)]
 pub(super) struct Mark {
     pub stack: StackNumber,
-    /// How likely it was that it was read.
-    pub chance: f64,
+    /// What the hazard of all looks would have been when it was 0 for this span, and by what its
+    /// chance is multiplied.
+    pub from_hazard: f64,
+    pub factor: f64,
     /// It was read in this span, and not in the one before.
     pub is_own: bool,
-    /// The time between the look at which it was read and the one before.
+    /// The time between the first look at the span and the one before.
+    pub look_ns: u64,
+}
+
+/// A span that was put back. See [`super::Unread`].
+#[derive(Clone, Copy)]
+pub(super) struct Old {
+    pub serial: u64,
+    pub from_hazard: f64,
     pub look_ns: u64,
 }
 
 /// Returns the mark of the next span, if the thread has the same stack there: it was woken, and has
 /// not run. The chance that a short wait was seen is in proportion to its length.
 #[inline]
-pub(super) fn carried(live: &Live, next: Activity, at_ns: u64) -> Option<Mark> {
+pub(super) fn carried(live: &Live, next: Activity, at_ns: u64, hazard: f64) -> Option<Mark> {
     let mark = live.mark()?;
     let waited = matches!(live.activity, Activity::Waiting(_));
     if !waited || next != Activity::Runnable {
@@ -347,7 +364,8 @@ pub(super) fn carried(live: &Live, next: Activity, at_ns: u64) -> Option<Mark> {
     let ns = at_ns.saturating_sub(live.since_ns).max(1);
     let seen = (ns as f64 / mark.look_ns.max(1) as f64).min(1.0);
     Some(Mark {
-        chance: mark.chance * seen,
+        from_hazard: f64::NEG_INFINITY,
+        factor: mark.chance(hazard) * seen,
         is_own: false,
         ..mark
     })

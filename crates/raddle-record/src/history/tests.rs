@@ -1,3 +1,5 @@
+use raddle_inspect::Lots;
+
 use super::*;
 
 const BEGIN: u64 = 1000;
@@ -92,19 +94,22 @@ fn a_span_is_marked_while_it_lasts() {
         number: 3,
     };
     history.event(lane, &event(E::SWITCH, 7, 0, W::MUTEX), BEGIN);
-    let fresh = history.fresh(10);
+    let mut fresh = history.fresh(10);
     assert_eq!((fresh.len(), fresh[0].tid), (1, 7));
-    history.mark(&fresh[0], stack, 0.5);
+    history.expect_chance(&mut fresh, 0.5);
+    history.mark(&fresh[0], stack);
     history.event(lane, &event(E::SWITCH, 0, 7, W::NONE), BEGIN + 40);
-    history.mark(&fresh[0], stack, 0.5);
+    history.mark(&fresh[0], stack);
     assert!(history.fresh(10).is_empty());
     history.event(lane, &event(E::SWITCH, 7, 0, W::SLEEP), BEGIN + 50);
     let unread = history.fresh(10)[0];
     history.put_back(unread);
-    assert_eq!(history.put_back_before(), Some(unread));
+    assert_eq!(history.count_put_back(), 1);
+    assert_eq!(history.take_put_back(0), Some(unread));
     history.put_back(unread);
     history.event(lane, &event(E::WAKE, 7, 0, W::SLEEP), BEGIN + 60);
-    assert_eq!(history.put_back_before(), None);
+    assert_eq!(history.take_put_back(0), None);
+    assert_eq!(history.count_put_back(), 0);
     let told = history.finish(BEGIN + 70);
     let [span] = told.spans[..] else {
         panic!("one span: {:?}", told.spans);
@@ -123,8 +128,9 @@ fn a_thread_that_was_woken_has_the_stack_of_its_wait() {
         number: 3,
     };
     history.event(lane, &event(E::SWITCH, 7, 0, W::MUTEX), BEGIN);
-    let unread = history.fresh(10)[0];
-    history.mark(&unread, stack, 0.5);
+    let mut fresh = history.fresh(10);
+    history.expect_chance(&mut fresh, 0.5);
+    history.mark(&fresh[0], stack);
     history.event(lane, &event(E::WAKE, 7, 8, W::MUTEX), BEGIN + 5);
     assert!(history.fresh(10).is_empty());
     history.event(lane, &event(E::SWITCH, 0, 7, W::NONE), BEGIN + 8);
@@ -136,6 +142,65 @@ fn a_thread_that_was_woken_has_the_stack_of_its_wait() {
         .collect();
     // The wait stands for an interval of 10 by chance a half; it was seen by chance a half.
     assert_eq!(spans, [(5, 20.0), (3, 12.0)]);
+}
+
+/// Waits of a thread in two functions, by turns: returns what the time of those that were read in
+/// each stands for. At a look every 10, a wait is read by `chance` if it is new. By `later` there
+/// is time for others.
+fn time_of_short_and_long(lengths: [u64; 2], chance: f64, later: f64) -> [f64; 2] {
+    let (mut lots, mut gaps) = (Lots::new(7), Lots::new(9));
+    let mut draws = move |chance: f64| (lots.draw() >> 11) as f64 / ((1u64 << 53) as f64) < chance;
+    let mut history = History::new(BEGIN);
+    let (lane, mut now, mut next_look) = (Lane::Carrier(0), BEGIN, BEGIN);
+    for turn in 0..20_000 {
+        // Looks at a thread that runs find nothing.
+        next_look += now.saturating_sub(next_look).next_multiple_of(10);
+        history.event(lane, &event(E::SWITCH, 7, 0, W::SLEEP), now);
+        let end = now + lengths[turn % 2];
+        let stack = StackNumber {
+            epoch: 0,
+            number: turn as u32 % 2,
+        };
+        while next_look < end {
+            let mut fresh = history.fresh(10);
+            history.expect_chance(&mut fresh, chance);
+            for unread in fresh {
+                match draws(chance) {
+                    true => history.mark(&unread, stack),
+                    false => history.put_back(unread),
+                }
+            }
+            let has_time = draws(later);
+            if has_time && history.count_put_back() > 0 {
+                let unread = history.take_put_back(0);
+                unread.iter().for_each(|it| history.mark(it, stack));
+            }
+            history.took_put_back(f64::from(u8::from(has_time)));
+            next_look += 10;
+        }
+        history.event(lane, &event(E::SWITCH, 0, 7, W::NONE), end);
+        now = end + gaps.around_ns(20);
+    }
+    let mut times = [0.0; 2];
+    for span in history.finish(now).spans {
+        times[span.stack.number as usize] += span.stands_for_ns;
+    }
+    times
+}
+
+#[test]
+fn waits_that_are_read_later_count_no_more_than_others() {
+    for (chance, later) in [(1.0, 1.0), (0.3, 1.0), (0.3, 0.2), (0.05, 0.05), (0.2, 0.0)] {
+        for lengths in [[3, 97], [43, 157], [13, 27]] {
+            let [short, long] = time_of_short_and_long(lengths, chance, later);
+            let found = short / (short + long);
+            let right = lengths[0] as f64 / (lengths[0] + lengths[1]) as f64;
+            assert!(
+                (found - right).abs() < 0.03,
+                "{lengths:?} by {chance} and {later}: {found:.3} and not {right:.3}"
+            );
+        }
+    }
 }
 
 #[test]
@@ -239,14 +304,14 @@ fn a_place_of_a_thread_that_has_ended_is_another_ones() {
     history.event(lane, &event(E::SWITCH, 8, 7, W::YIELD), BEGIN + 1);
     history.event(lane, &event(E::END, 7, 8, W::NONE), BEGIN + 2);
     history.event(lane, &event(E::CREATE, 9, 8, W::NONE), BEGIN + 3);
-    assert_eq!(history.put_back_before(), None);
+    assert_eq!(history.take_put_back(0), None);
     let fresh: Vec<_> = history.fresh(10).iter().map(|it| it.tid).collect();
     assert_eq!(fresh, [9]);
     let stack = StackNumber {
         epoch: 0,
         number: 3,
     };
-    history.mark(&unread[0], stack, 1.0);
+    history.mark(&unread[0], stack);
     assert_eq!((history.position(7), history.position(9)), (None, Some(2)));
     let told = history.finish(BEGIN + 9);
     assert!(told.spans.is_empty());
@@ -276,8 +341,8 @@ fn a_thread_that_waits_again_and_again_is_fresh_once() {
     };
     history.put_back(unread);
     history.put_back(unread);
-    assert_eq!(history.put_back_before(), Some(unread));
-    assert_eq!(history.put_back_before(), None);
+    assert_eq!(history.take_put_back(0), Some(unread));
+    assert_eq!(history.count_put_back(), 0);
 }
 
 #[test]

@@ -12,22 +12,31 @@ use crate::peers::cpu_time;
 
 impl Recorder {
     /// Reads stacks of threads that wait or are runnable: first of those that have begun to since
-    /// the last call, then of those that were not chosen before.
-    pub(super) fn read_waits(&mut self, reader: &mut StackReader<'_>, fresh: Vec<Unread>) {
-        let mut missed = Vec::new();
+    /// the last call, then of all that were not chosen before. Each of them has the same chance.
+    pub(super) fn read_waits(&mut self, reader: &mut StackReader<'_>, mut fresh: Vec<Unread>) {
         let chance = self.chooser.chance(fresh.len());
+        self.history.expect_chance(&mut fresh, chance);
         for unread in fresh {
-            if !(self.chooser.draws(chance) && self.read_wait(reader, unread, chance)) {
+            if !(self.chooser.draws(chance) && self.read_wait(reader, &unread, chance)) {
+                self.history.put_back(unread);
+            }
+        }
+        let all = self.history.count_put_back();
+        let mut missed = Vec::new();
+        while self.chooser.can_afford_one() && self.history.count_put_back() > 0 {
+            let at = self.chooser.draw_of(self.history.count_put_back());
+            if let Some(unread) = self.history.take_put_back(at)
+                && !self.read_wait(reader, &unread, 1.0)
+            {
                 missed.push(unread);
             }
         }
-        while self.chooser.can_afford_one()
-            && let Some(unread) = self.history.put_back_before()
-        {
-            if !self.read_wait(reader, unread, 1.0) {
-                missed.push(unread);
-            }
-        }
+        let taken = all - self.history.count_put_back();
+        let chance = match self.chooser.can_afford_one() {
+            true => 1.0,
+            false => taken as f64 / all.max(1) as f64,
+        };
+        self.history.took_put_back(chance);
         for unread in missed {
             self.history.put_back(unread);
         }
@@ -42,10 +51,10 @@ impl Recorder {
     }
 
     /// Returns false if the thread was not found, or not in this span: a later look may find it.
-    fn read_wait(&mut self, reader: &mut StackReader<'_>, unread: Unread, chance: f64) -> bool {
+    fn read_wait(&mut self, reader: &mut StackReader<'_>, unread: &Unread, chance: f64) -> bool {
         let begun = cpu_time();
         let captured = reader.read(unread.tid);
-        let captured = captured.filter(|it| is_still(it, &unread));
+        let captured = captured.filter(|it| is_still(it, unread));
         if let Some((monitor, object)) = reader.entered().filter(|_| captured.is_some()) {
             self.read_owner(reader, monitor, object, chance);
         }
@@ -59,7 +68,7 @@ impl Recorder {
         };
         if let Some(number) = captured.stack {
             let stack = StackNumber { epoch, number };
-            self.history.mark(&unread, stack, chance);
+            self.history.mark(unread, stack);
         }
         true
     }
