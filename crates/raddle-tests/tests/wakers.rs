@@ -199,3 +199,30 @@ fn another_process_that_wakes_is_named() {
         Ok(())
     });
 }
+
+/// The thread that a carrier happens to run is no waker; and what began to wait before the
+/// recording has a waker.
+#[test]
+fn the_kernel_and_ends_of_threads_are_named() {
+    let name = "wakers::the_kernel_and_ends_of_threads_are_named";
+    with_carriers(name, |mode_name, carriers| {
+        let folder = RunFolder::new(&format!("kernel-wakers-{mode_name}"))?;
+        let file = folder.path().join("a.wakers.folded");
+        record(carriers, &file, &command_line("kernel_wakers.c")?, &["3"])?;
+        let stacks = read(&file)?;
+        for (place, waker) in [
+            ("wait_for_signal", "[woken by the kernel"),
+            ("wait_for_children", "[woken by the kernel"),
+            ("wait_for_end", "[woken by the end of a thread"),
+        ] {
+            let all = sum(&stacks, &[place, "[waiting: "]);
+            let found = sum(&stacks, &[place, "[waiting: ", waker]);
+            ensure!(all > 1_000_000, "{place}: {all} us: {stacks:?}");
+            ensure!(
+                found * 10 > all * 9,
+                "{place}: {found} of {all} us: {stacks:?}"
+            );
+        }
+        Ok(())
+    });
+}

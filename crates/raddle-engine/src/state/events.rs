@@ -9,10 +9,9 @@
 //! | hot path | the word | what is set there meanwhile |
 //! |---|---|---|
 //! | a switch | [`accounting::ON`] | [`accounting::EVENTS`] |
-//! | a wake-up | the thread's *routes* | [`Thread::is_followed`], when the thread begins to run |
+//! | a wake-up | the thread's *routes* | [`Thread::is_followed`], when recording begins or it does |
 //!
-//! So the first wake-up of a thread that waited before recording began isn't an event. A thread
-//! that is still followed afterwards takes the longer way once.
+//! A thread that is still followed afterwards takes the longer way once.
 //!
 //! The rings' memory is mapped at the first request, left out of forks, and never unmapped: a tool
 //! may read it at any time. Pages are used as events come.
@@ -67,7 +66,11 @@ pub(crate) fn record(seconds: u32, capacity: u32, [samples, wakes]: [u32; 2]) {
     PROCESS
         .all_carriers()
         .for_each(|carrier| open(&carrier.events));
-    accounting::ON.fetch_or(accounting::EVENTS, Ordering::SeqCst);
+    let before = accounting::ON.fetch_or(accounting::EVENTS, Ordering::SeqCst);
+    if before & accounting::EVENTS == 0 {
+        // Those that wait already would be followed only once they have run.
+        PROCESS.threads.iter().for_each(Thread::is_followed);
+    }
     samples::record(seconds, samples);
     wakers::record(seconds, wakes);
 }
@@ -235,6 +238,11 @@ pub(crate) fn woken_elsewhere(task: TaskRef, cause: Cause) {
         return thread.is_not_followed();
     }
     note_elsewhere(EventKind::WAKE, Some(thread), cause.code());
+}
+
+/// Calls `wake`, which makes threads runnable for the kernel, on a carrier that may run a thread.
+pub fn in_name_of_kernel(wake: impl FnOnce()) {
+    wakers::for_cause(Some(Carrier::current()), Cause::Kernel, wake);
 }
 
 /// `parent`, which runs here, has made `thread`.

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use raddle_engine::carrier::SIGNALLED;
 use raddle_engine::signals::{Addressee, CommonSignals, Form};
 use raddle_engine::signals::{RECORDS, Records, SI_TIMER, Siginfo};
-use raddle_engine::{Carrier, PROCESS, Thread, preemption};
+use raddle_engine::{Carrier, PROCESS, Thread, events, preemption};
 use raddle_sched::held::HeldSignals;
 use raddle_sched::routes::{Receiver, Routes};
 use raddle_sys::abi::{SigInfo, Timespec};
@@ -140,7 +140,7 @@ pub fn route() {
     carrier.roused.set(false);
     loop {
         while let Some(info) = carrier.arrivals.pop() {
-            route_one(&info);
+            events::in_name_of_kernel(|| route_one(&info));
         }
         if carrier.closed.load(Ordering::Relaxed) == 0 {
             break;
@@ -156,7 +156,7 @@ pub fn route() {
 }
 
 /// Routes one signal that came from the kernel.
-pub fn route_one(info: &SigInfo) {
+fn route_one(info: &SigInfo) {
     let carrier = Carrier::current();
     match meant(carrier, info) {
         Some(thread) => to_thread(thread, info),
@@ -185,7 +185,7 @@ pub fn fetch_signal(signal: u32) {
     };
     let found = PROCESS.filters.unless_any(take);
     if found.is_some_and(|found| !is_err(found)) {
-        route_one(&info);
+        events::in_name_of_kernel(|| route_one(&info));
     }
 }
 
