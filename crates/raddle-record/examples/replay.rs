@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use raddle_inspect::{EVENT_WORDS, Event, EventKind, Layout, WaitKind};
 use raddle_record::clock::{Clock, Moment};
-use raddle_record::history::History;
+use raddle_record::history::{History, Look};
 use raddle_record::order::Order;
 use raddle_record::perfetto::PerfettoWriter;
 use raddle_record::rings::{From, Lane, Rings};
@@ -215,7 +215,12 @@ fn measure(stream: &Stream, rounds: u32, sink: Sink) -> io::Result<f64> {
         });
         if sink == Sink::History {
             tell(&mut history, &mut batch);
-            sum ^= history.fresh(10_000_000).len() as u64;
+            sum ^= history
+                .fresh(Look {
+                    mean_ns: 10_000_000,
+                    late_ns: 0,
+                })
+                .len() as u64;
         }
         spent += cpu() - begun;
         assert!(goes_on, "the rings are this process's own");

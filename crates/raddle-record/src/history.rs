@@ -32,7 +32,7 @@ use crate::rings::Lane;
 pub use ended::Ended;
 use live::{Live, OWN, carried, object_of, waiting, word_of};
 use objects::Objects;
-pub use unread::Unread;
+pub use unread::{Look, Unread};
 
 /// The most threads that are told apart; further ones count as one.
 const THREADS_MAX: usize = 1 << 18;
@@ -106,8 +106,8 @@ pub struct Span {
 /// See the module.
 pub struct History {
     begin_ns: u64,
-    /// The time between the last two looks of the reader.
-    look_ns: u64,
+    /// The last look of the reader.
+    look: Look,
     /// A thread has begun since the last call of [`History::has_new_threads`].
     has_new: bool,
     /// The latest event.
@@ -135,6 +135,9 @@ pub struct History {
     pub further_threads: u64,
 }
 
+/// Which span it is: the thread, and when the span began.
+pub type SpanKey = (Position, u64);
+
 /// What a history comes to.
 pub struct Told {
     pub threads: Vec<Thread>,
@@ -146,12 +149,22 @@ pub struct Told {
     pub dropped_spans: u64,
 }
 
+impl Told {
+    /// Returns the times for which spans stand.
+    pub fn stand_for(&self) -> FxHashMap<SpanKey, f64> {
+        let spans = self.spans.iter();
+        spans
+            .map(|it| ((it.doing.thread, it.from_ns), it.stands_for_ns))
+            .collect()
+    }
+}
+
 impl History {
     /// A history that begins at a time of CLOCK_BOOTTIME.
     pub fn new(begin_ns: u64) -> History {
         History {
             begin_ns,
-            look_ns: 0,
+            look: Look::NONE,
             has_new: false,
             now_ns: begin_ns,
             places: FxHashMap::default(),
@@ -465,8 +478,12 @@ impl History {
             self.dropped_spans += 1;
             return;
         }
-        let least_ns = if mark.is_own { mark.look_ns } else { 0 };
-        let chance = mark.chance(self.hazard).max(LEAST_CHANCE);
+        let met = if mark.is_own {
+            mark.look.chance(ns)
+        } else {
+            1.0
+        };
+        let chance = (mark.chance(self.hazard) * met).max(LEAST_CHANCE);
         self.spans.push(Span {
             doing: Doing {
                 thread: live.position,
@@ -476,7 +493,7 @@ impl History {
             stack: mark.stack,
             from_ns: live.since_ns,
             ns,
-            stands_for_ns: ns.max(least_ns) as f64 / chance,
+            stands_for_ns: ns.max(1) as f64 / chance,
         });
     }
 

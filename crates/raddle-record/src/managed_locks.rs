@@ -127,7 +127,7 @@ pub fn add(profile: &mut Profile, seen: &HashMap<u32, Seen>, monitors: &Monitors
         let held_at = most(held_at)
             .into_iter()
             .map(|((thread, stack), waited_ns)| Holder {
-                thread,
+                thread: Some(thread),
                 stack,
                 waited_ns,
             });
@@ -387,7 +387,7 @@ mod tests {
         );
         assert_eq!(one.waits_at, [(stacks[0], 10), (stacks[2], 10)]);
         let owner = Holder {
-            thread: 7,
+            thread: Some(7),
             stack: Some(stacks[1]),
             waited_ns: 20,
         };
@@ -464,7 +464,7 @@ mod tests {
         assert!(matches!(
             held,
             [Holder {
-                thread: 2,
+                thread: Some(2),
                 stack: Some(_),
                 waited_ns: 40
             }]

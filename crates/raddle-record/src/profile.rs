@@ -181,9 +181,10 @@ pub struct Lock {
 /// A thread that held a lock while others waited for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Holder {
-    /// The position of the thread in [`Profile::threads`].
-    pub thread: u32,
-    /// The position of its stack in [`Profile::stacks`]; none while it executed.
+    /// The position of the thread in [`Profile::threads`]; none for readers of a read-write lock,
+    /// which notes only how many they are.
+    pub thread: Option<u32>,
+    /// The position of its stack in [`Profile::stacks`]; none while it executed, and for readers.
     pub stack: Option<u32>,
     /// The time that others waited meanwhile, as far as samples tell.
     pub waited_ns: u64,

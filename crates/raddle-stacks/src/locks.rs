@@ -32,7 +32,7 @@ use std::collections::{HashMap, HashSet};
 pub(crate) use asleep::has_handler;
 pub use asleep::{Wakers, wakers};
 pub use java::{java_edges, monitor_edges};
-pub use native::{edges, holder, waited_for};
+pub use native::{edges, has_readers, holder, waited_for};
 pub use variables::Variables;
 pub use watch::Watch;
 
@@ -114,6 +114,14 @@ impl ObjectKind {
                 | ObjectKind::FullPipe
                 | ObjectKind::Other(_)
         )
+    }
+
+    /// Returns the name for what threads want in several ways.
+    pub fn word_of_all(&self) -> &str {
+        match self {
+            ObjectKind::ReadLock | ObjectKind::WriteLock => "read-write lock",
+            _ => self.word(),
+        }
     }
 
     /// Returns the name for it.

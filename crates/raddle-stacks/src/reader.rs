@@ -10,7 +10,7 @@ use rustc_hash::FxHashMap;
 
 use crate::capture::{Camera, Captured, Kind, Stack, Target};
 use crate::java::MonitorObjects;
-use crate::locks::holder;
+use crate::locks::{has_readers, holder};
 use crate::managed::ManagedFrame;
 use crate::series::RunningSample;
 use crate::table::Slot;
@@ -74,6 +74,11 @@ impl<'a> StackReader<'a> {
     /// Returns the thread that has the lock with this word; see [`holder`](crate::locks::holder).
     pub fn holder(&self, word: u64) -> Option<u32> {
         holder(self.camera.target.memory, word)
+    }
+
+    /// Returns true if threads read what the read-write lock with this word protects.
+    pub fn has_readers(&self, word: u64) -> bool {
+        has_readers(self.camera.target.memory, word)
     }
 
     /// Goes on with objects of monitors that an earlier reader has numbered.

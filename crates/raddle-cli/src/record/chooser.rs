@@ -14,6 +14,8 @@ const USUAL_HZ: f64 = 99.0;
 const BURST: Duration = Duration::from_millis(4);
 /// What may be spent when the recording is over, for threads that have waited all the time.
 const AT_END: Duration = Duration::from_millis(100);
+/// So many stacks are read at each look, on average, whatever they cost.
+const LEAST_STACKS: f64 = 0.5;
 /// What the first stack is expected to cost.
 const FIRST_COST: f64 = 10e-6;
 
@@ -47,7 +49,8 @@ impl Chooser {
         self.filled = now;
         let most = self.left.max(BURST.as_secs_f64());
         self.left = (self.left + passed * self.part).min(most);
-        let affordable = (self.left / self.cost).max(0.0);
+        // A look without a chance would leave out what threads do just then.
+        let affordable = (self.left / self.cost).max(LEAST_STACKS);
         (affordable / count.max(1) as f64).min(1.0)
     }
 
@@ -58,8 +61,13 @@ impl Chooser {
 
     /// Decides by lot.
     pub(super) fn draws(&mut self, chance: f64) -> bool {
+        self.lot() < chance
+    }
+
+    /// Returns a number by lot, at least 0 and less than 1.
+    pub(super) fn lot(&mut self) -> f64 {
         const STEPS: f64 = (1u64 << 53) as f64;
-        ((self.lots.draw() >> 11) as f64 / STEPS) < chance
+        (self.lots.draw() >> 11) as f64 / STEPS
     }
 
     /// Chooses one of so many by lot.

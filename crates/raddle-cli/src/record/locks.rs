@@ -4,14 +4,18 @@ use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::hash::Hash;
 
+use raddle_inspect::WaitKind;
 use raddle_record::history::{StackNumber, Told};
 use raddle_record::profile::{Activity, Holder, Lock};
+use raddle_stacks::locks::ObjectKind;
 
 use super::recorder::Holding;
 use super::result::{Kinds, Object};
 
 /// The most stacks of a lock that are told.
 const STACKS_MAX: usize = 16;
+/// Waits that are not shown for so long are mentioned.
+const WORTH_SAYING_NS: u64 = 100_000_000;
 /// The most locks.
 const LOCKS_MAX: usize = 1 << 12;
 
@@ -33,7 +37,7 @@ pub(super) fn locks(
             continue;
         };
         let lock = locks.entry(object).or_insert_with(|| Lock {
-            kind: kind.word().to_owned(),
+            kind: kind.word_of_all().to_owned(),
             address: doing.object,
             name: names.get(&object).cloned(),
             ..Lock::default()
@@ -50,11 +54,32 @@ pub(super) fn locks(
         }
     }
     add_waiters(&mut locks, told, resolve);
-    add_holders(&mut locks, holders, resolve);
+    add_holders(&mut locks, told, holders, resolve);
     let mut locks: Vec<Lock> = locks.into_values().collect();
     locks.sort_by_key(|lock| (Reverse(lock.waited_ns), lock.address));
     locks.truncate(LOCKS_MAX);
     locks
+}
+
+/// Says how long threads waited for futexes that are no known kind of lock, if that is worth it:
+/// programs make locks, queues and events of them.
+pub(super) fn not_shown(told: &Told, kinds: &Kinds<'_>) -> Option<String> {
+    let is_unknown = |object: &Object| {
+        let kind = kinds.get(object);
+        kind.is_none_or(|kind| matches!(kind, ObjectKind::Futex))
+    };
+    let unknown = told.totals.iter().filter(|(doing, _)| {
+        let is_futex = doing.activity == Activity::Waiting(WaitKind::FUTEX);
+        is_futex && is_unknown(&(WaitKind::FUTEX, doing.object))
+    });
+    let ns: u64 = unknown.map(|(_, total)| total.ns).sum();
+    (ns >= WORTH_SAYING_NS).then(|| {
+        format!(
+            "waits for futexes that are no known kind of lock are not shown ({:.1} s); `raddle \
+             record` shows them",
+            ns as f64 / 1e9
+        )
+    })
 }
 
 fn add_waiters(
@@ -80,14 +105,19 @@ fn add_waiters(
 
 fn add_holders(
     locks: &mut HashMap<Object, Lock>,
+    told: &Told,
     holders: &[Holding],
     resolve: &dyn Fn(StackNumber) -> Option<u32>,
 ) {
-    let mut weights: HashMap<Object, HashMap<(u32, Option<u32>), f64>> = HashMap::new();
+    /// A thread and its stack.
+    type Weights = HashMap<(Option<u32>, Option<u32>), f64>;
+    let mut weights: HashMap<Object, Weights> = HashMap::new();
+    let waits = told.stand_for();
     for holding in holders {
         let stack = holding.stack.and_then(resolve);
         let holders = weights.entry(holding.lock).or_default();
-        *holders.entry((holding.thread, stack)).or_default() += holding.stands_for;
+        let stands_for = waits.get(&holding.wait).copied().unwrap_or_default();
+        *holders.entry((holding.thread, stack)).or_default() += stands_for;
     }
     for (object, holders) in weights {
         if let Some(lock) = locks.get_mut(&object) {

@@ -92,9 +92,9 @@ fn lock<'a>(profile: &'a Profile, lock: &'a Lock) -> LockDocument<'a> {
         functions: functions(stack),
     });
     let holders = lock.held_at.iter().map(|holder| Place {
-        thread: profile
-            .threads
-            .get(holder.thread as usize)
+        thread: holder
+            .thread
+            .and_then(|thread| profile.threads.get(thread as usize))
             .map(|thread| &*thread.name),
         waited_ns: holder.waited_ns,
         functions: holder.stack.map(functions).unwrap_or_default(),

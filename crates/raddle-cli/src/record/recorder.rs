@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use raddle_inspect::{EventKind, WaitKind};
 use raddle_record::clock::Moment;
-use raddle_record::history::{History, Position, StackNumber, Unread};
+use raddle_record::history::{History, Look, Position, SpanKey, StackNumber, Unread};
 use raddle_record::profile::{Activity, Interner};
 use raddle_record::wakers::Wakers;
 use raddle_record::weights::OnCpu;
@@ -79,7 +79,7 @@ pub(super) struct Recorder {
     /// The runtime's own samples of carriers, if the kernel has refused events.
     pub own_series: Option<OwnSeries>,
     /// Carriers are sampled while they execute.
-    is_sampled: bool,
+    pub is_sampled: bool,
     frequency: u32,
     /// The runtime's samples of wake-ups, from the first epoch on.
     pub wake_series: Option<WakeSeries>,
@@ -120,11 +120,12 @@ pub(super) struct Recorder {
 /// A thread that held a lock when a waiter's stack was read.
 pub(super) struct Holding {
     pub lock: (WaitKind, u64),
-    pub thread: Position,
+    /// None for readers of a read-write lock, which notes only how many they are.
+    pub thread: Option<Position>,
     /// None while it executes.
     pub stack: Option<StackNumber>,
-    /// The number of such waits for which this one stands.
-    pub stands_for: f64,
+    /// The wait of which the stack was read.
+    pub wait: SpanKey,
 }
 
 /// Why an epoch has ended.
@@ -244,7 +245,11 @@ impl Recorder {
     ) -> Result<Ended> {
         let mut mappings = Mappings::new();
         let mut next = Instant::now();
-        let mut looked = next - self.interval;
+        let mut look = Look {
+            mean_ns: self.interval.as_nanos() as u64,
+            late_ns: 0,
+        };
+        let mut looked = next;
         self.series.set_prompt(reader.must_be_prompt());
         self.follow_carriers(target);
         loop {
@@ -268,9 +273,12 @@ impl Recorder {
                 return Ok(over);
             }
             if now >= next {
-                let look = now - std::mem::replace(&mut looked, now);
-                let fresh = self.history.fresh(look.as_nanos() as u64);
-                next = now + self.pace().look_after(fresh.len());
+                looked = now;
+                look.late_ns = (now - next).as_nanos() as u64;
+                let fresh = self.history.fresh(look);
+                let mean = self.pace().look_after(fresh.len());
+                look.mean_ns = mean.as_nanos() as u64;
+                next = now + Pace::pause(mean, self.chooser.lot());
                 self.read_waits(reader, self.needed(fresh));
                 let at_ns = self.recording.told_ns();
                 let epoch = self.epochs.number();

@@ -52,6 +52,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
         &interner,
         &recorder.monitor_objects,
         &recorder.monitor_owners,
+        &told,
         &resolve,
     );
     let samples = samples(&told, &recorder.on_cpu, &made, &resolve, &mut interner);
@@ -64,6 +65,9 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
             "what threads execute was sampled by the runtime itself, because the kernel permits no \
              perf events ({refusal})"
         ));
+    }
+    if !recorder.is_sampled {
+        remarks.extend(locks::not_shown(&told, &kinds));
     }
     remarks.extend(shortcoming(&recorder.on_cpu, made.interval_ns));
     if told.dropped_spans != 0 {
@@ -124,6 +128,7 @@ fn monitors(
     interner: &Interner,
     objects: &MonitorObjects,
     owners: &[Holding],
+    told: &Told,
     resolve: &dyn Fn(StackNumber) -> Option<u32>,
 ) -> Monitors {
     let mut monitors = Monitors::default();
@@ -131,13 +136,16 @@ fn monitors(
         let name = objects.name(object).map(|name| (stack, name));
         monitors.names.extend(name);
     }
+    let waits = told.stand_for();
     for holding in owners {
-        let Some(name) = objects.name(holding.lock.1 as u32) else {
+        let name = objects.name(holding.lock.1 as u32);
+        let (Some(name), Some(thread)) = (name, holding.thread) else {
             continue;
         };
         let owners = monitors.owners.entry(name).or_default();
-        let owner = (holding.thread, holding.stack.and_then(resolve));
-        *owners.entry(owner).or_default() += holding.stands_for;
+        let owner = (thread, holding.stack.and_then(resolve));
+        let stands_for = waits.get(&holding.wait).copied().unwrap_or_default();
+        *owners.entry(owner).or_default() += stands_for;
     }
     monitors
 }

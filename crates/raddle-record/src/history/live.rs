@@ -7,7 +7,7 @@
 use raddle_inspect::{By, Event, EventKind, WaitKind};
 
 use super::objects::{Number, Objects};
-use super::{Ended, History, Position, StackNumber, Total};
+use super::{Ended, History, Look, Position, StackNumber, Total};
 use crate::profile::Activity;
 
 /// A place for a thread that lives. The place of one that has ended is another's later.
@@ -286,7 +286,7 @@ impl Mark {
         from_hazard: 0.0,
         factor: 0.0,
         is_own: false,
-        look_ns: 0,
+        look: Look::NONE,
     };
 
     /// How likely it was that the stack was read, at a hazard of all looks: see `unread`.
@@ -340,8 +340,8 @@ pub(super) struct Mark {
     pub factor: f64,
     /// It was read in this span, and not in the one before.
     pub is_own: bool,
-    /// The time between the first look at the span and the one before.
-    pub look_ns: u64,
+    /// The first look at the span.
+    pub look: Look,
 }
 
 /// A span that was put back. See [`super::Unread`].
@@ -349,11 +349,11 @@ pub(super) struct Mark {
 pub(super) struct Old {
     pub serial: u64,
     pub from_hazard: f64,
-    pub look_ns: u64,
+    pub look: Look,
 }
 
 /// Returns the mark of the next span, if the thread has the same stack there: it was woken, and has
-/// not run. The chance that a short wait was seen is in proportion to its length.
+/// not run.
 #[inline]
 pub(super) fn carried(live: &Live, next: Activity, at_ns: u64, hazard: f64) -> Option<Mark> {
     let mark = live.mark()?;
@@ -361,8 +361,7 @@ pub(super) fn carried(live: &Live, next: Activity, at_ns: u64, hazard: f64) -> O
     if !waited || next != Activity::Runnable {
         return None;
     }
-    let ns = at_ns.saturating_sub(live.since_ns).max(1);
-    let seen = (ns as f64 / mark.look_ns.max(1) as f64).min(1.0);
+    let seen = mark.look.chance(at_ns.saturating_sub(live.since_ns));
     Some(Mark {
         from_hazard: f64::NEG_INFINITY,
         factor: mark.chance(hazard) * seen,

@@ -3,6 +3,11 @@ use raddle_inspect::Lots;
 use super::*;
 
 const BEGIN: u64 = 1000;
+/// A look after a fixed time.
+const AFTER_10: Look = Look {
+    mean_ns: 0,
+    late_ns: 10,
+};
 
 fn event(kind: EventKind, thread: u32, other: u32, wait: WaitKind) -> Event {
     Event {
@@ -94,15 +99,15 @@ fn a_span_is_marked_while_it_lasts() {
         number: 3,
     };
     history.event(lane, &event(E::SWITCH, 7, 0, W::MUTEX), BEGIN);
-    let mut fresh = history.fresh(10);
+    let mut fresh = history.fresh(AFTER_10);
     assert_eq!((fresh.len(), fresh[0].tid), (1, 7));
     history.expect_chance(&mut fresh, 0.5);
     history.mark(&fresh[0], stack);
     history.event(lane, &event(E::SWITCH, 0, 7, W::NONE), BEGIN + 40);
     history.mark(&fresh[0], stack);
-    assert!(history.fresh(10).is_empty());
+    assert!(history.fresh(AFTER_10).is_empty());
     history.event(lane, &event(E::SWITCH, 7, 0, W::SLEEP), BEGIN + 50);
-    let unread = history.fresh(10)[0];
+    let unread = history.fresh(AFTER_10)[0];
     history.put_back(unread);
     assert_eq!(history.count_put_back(), 1);
     assert_eq!(history.take_put_back(0), Some(unread));
@@ -128,11 +133,11 @@ fn a_thread_that_was_woken_has_the_stack_of_its_wait() {
         number: 3,
     };
     history.event(lane, &event(E::SWITCH, 7, 0, W::MUTEX), BEGIN);
-    let mut fresh = history.fresh(10);
+    let mut fresh = history.fresh(AFTER_10);
     history.expect_chance(&mut fresh, 0.5);
     history.mark(&fresh[0], stack);
     history.event(lane, &event(E::WAKE, 7, 8, W::MUTEX), BEGIN + 5);
-    assert!(history.fresh(10).is_empty());
+    assert!(history.fresh(AFTER_10).is_empty());
     history.event(lane, &event(E::SWITCH, 0, 7, W::NONE), BEGIN + 8);
     let told = history.finish(BEGIN + 9);
     let spans: Vec<_> = told
@@ -145,16 +150,31 @@ fn a_thread_that_was_woken_has_the_stack_of_its_wait() {
 }
 
 /// Waits of a thread in two functions, by turns: returns what the time of those that were read in
-/// each stands for. At a look every 10, a wait is read by `chance` if it is new. By `later` there
-/// is time for others.
-fn time_of_short_and_long(lengths: [u64; 2], chance: f64, later: f64) -> [f64; 2] {
-    let (mut lots, mut gaps) = (Lots::new(7), Lots::new(9));
+/// each stands for. At a look, a wait is read by `chance` if it is new. By `later` there is time
+/// for others. Looks are `mean` apart, and `late` more; after one that has found a short wait, four
+/// times as far.
+fn time_of_short_and_long(
+    lengths: [u64; 2],
+    [chance, later]: [f64; 2],
+    [mean, late]: [u64; 2],
+) -> [f64; 2] {
+    let (mut lots, mut gaps, mut pauses) = (Lots::new(7), Lots::new(9), Lots::new(11));
     let mut draws = move |chance: f64| (lots.draw() >> 11) as f64 / ((1u64 << 53) as f64) < chance;
     let mut history = History::new(BEGIN);
     let (lane, mut now, mut next_look) = (Lane::Carrier(0), BEGIN, BEGIN);
-    for turn in 0..20_000 {
-        // Looks at a thread that runs find nothing.
-        next_look += now.saturating_sub(next_look).next_multiple_of(10);
+    let mut look = Look {
+        mean_ns: mean,
+        late_ns: late,
+    };
+    let mut pause = |mean: u64| {
+        let lot = (pauses.draw() >> 11) as f64 / (1u64 << 53) as f64;
+        (-(1.0 - lot).ln() * mean as f64).round() as u64 + late
+    };
+    for turn in 0..40_000 {
+        while next_look < now {
+            look.mean_ns = mean;
+            next_look += pause(mean); // the thread runs
+        }
         history.event(lane, &event(E::SWITCH, 7, 0, W::SLEEP), now);
         let end = now + lengths[turn % 2];
         let stack = StackNumber {
@@ -162,12 +182,17 @@ fn time_of_short_and_long(lengths: [u64; 2], chance: f64, later: f64) -> [f64; 2
             number: turn as u32 % 2,
         };
         while next_look < end {
-            let mut fresh = history.fresh(10);
+            let mut fresh = history.fresh(look);
+            look.mean_ns = match (fresh.is_empty(), turn % 2) {
+                (false, 0) => 4 * mean,
+                _ => mean,
+            };
             history.expect_chance(&mut fresh, chance);
             for unread in fresh {
-                match draws(chance) {
-                    true => history.mark(&unread, stack),
-                    false => history.put_back(unread),
+                if draws(chance) {
+                    history.mark(&unread, stack);
+                } else {
+                    history.put_back(unread);
                 }
             }
             let has_time = draws(later);
@@ -176,10 +201,10 @@ fn time_of_short_and_long(lengths: [u64; 2], chance: f64, later: f64) -> [f64; 2
                 unread.iter().for_each(|it| history.mark(it, stack));
             }
             history.took_put_back(f64::from(u8::from(has_time)));
-            next_look += 10;
+            next_look += pause(look.mean_ns);
         }
         history.event(lane, &event(E::SWITCH, 0, 7, W::NONE), end);
-        now = end + gaps.around_ns(20);
+        now = end + gaps.around_ns(200);
     }
     let mut times = [0.0; 2];
     for span in history.finish(now).spans {
@@ -190,14 +215,18 @@ fn time_of_short_and_long(lengths: [u64; 2], chance: f64, later: f64) -> [f64; 2
 
 #[test]
 fn waits_that_are_read_later_count_no_more_than_others() {
-    for (chance, later) in [(1.0, 1.0), (0.3, 1.0), (0.3, 0.2), (0.05, 0.05), (0.2, 0.0)] {
-        for lengths in [[3, 97], [43, 157], [13, 27]] {
-            let [short, long] = time_of_short_and_long(lengths, chance, later);
+    let chances = [[1.0, 1.0], [0.3, 1.0], [0.3, 0.2], [0.05, 0.05], [0.2, 0.0]];
+    for (chances, looks) in chances.iter().flat_map(|chances| {
+        let all = [[100, 0], [100, 50], [20, 200], [0, 100]];
+        all.map(|looks| (*chances, looks))
+    }) {
+        for lengths in [[30, 970], [430, 1570], [130, 270]] {
+            let [short, long] = time_of_short_and_long(lengths, chances, looks);
             let found = short / (short + long);
             let right = lengths[0] as f64 / (lengths[0] + lengths[1]) as f64;
             assert!(
                 (found - right).abs() < 0.03,
-                "{lengths:?} by {chance} and {later}: {found:.3} and not {right:.3}"
+                "{lengths:?} by {chances:?} and {looks:?}: {found:.3} and not {right:.3}"
             );
         }
     }
@@ -298,14 +327,14 @@ fn a_place_of_a_thread_that_has_ended_is_another_ones() {
     let mut history = History::new(BEGIN);
     let lane = Lane::Carrier(0);
     history.event(lane, &event(E::SWITCH, 7, 8, W::MUTEX), BEGIN);
-    let unread = history.fresh(10);
+    let unread = history.fresh(AFTER_10);
     assert_eq!(unread.len(), 1);
     history.put_back(unread[0]);
     history.event(lane, &event(E::SWITCH, 8, 7, W::YIELD), BEGIN + 1);
     history.event(lane, &event(E::END, 7, 8, W::NONE), BEGIN + 2);
     history.event(lane, &event(E::CREATE, 9, 8, W::NONE), BEGIN + 3);
     assert_eq!(history.take_put_back(0), None);
-    let fresh: Vec<_> = history.fresh(10).iter().map(|it| it.tid).collect();
+    let fresh: Vec<_> = history.fresh(AFTER_10).iter().map(|it| it.tid).collect();
     assert_eq!(fresh, [9]);
     let stack = StackNumber {
         epoch: 0,
@@ -334,9 +363,9 @@ fn a_thread_that_waits_again_and_again_is_fresh_once() {
             BEGIN + number * 2 + 1,
         );
     }
-    assert!(history.fresh(10).is_empty(), "it runs");
+    assert!(history.fresh(AFTER_10).is_empty(), "it runs");
     history.event(lane, &event(E::SWITCH, 7, 0, W::SLEEP), BEGIN + 20);
-    let [unread] = history.fresh(10)[..] else {
+    let [unread] = history.fresh(AFTER_10)[..] else {
         panic!("one span");
     };
     history.put_back(unread);

@@ -104,7 +104,11 @@ fn stacks(profile: &Profile, lock: &Lock, out: &mut Page) {
     }
     for holder in lock.held_at.iter().take(STACKS) {
         let share = percent(holder.waited_ns.into(), whole);
-        let thread = profile.threads.get(holder.thread as usize);
+        let Some(thread) = holder.thread else {
+            out.line(&format!("{share:>8} held by threads that read"));
+            continue;
+        };
+        let thread = profile.threads.get(thread as usize);
         let thread = thread.map_or("unknown".into(), |it| names::plain(&it.name));
         let place = match holder.stack {
             Some(stack) => path(profile, lock, stack),
@@ -165,12 +169,12 @@ mod tests {
             waits_at: vec![(0, 3_000_000_000)],
             held_at: vec![
                 Holder {
-                    thread: 0,
+                    thread: Some(0),
                     stack: Some(1),
                     waited_ns: 2_000_000_000,
                 },
                 Holder {
-                    thread: 9,
+                    thread: Some(9),
                     stack: None,
                     waited_ns: 1_000_000_000,
                 },

@@ -90,10 +90,22 @@ pub fn holder(memory: &dyn Memory, word: u64) -> Option<u32> {
     if let Some(mutex) = Mutex::read(memory, word) {
         return Some(mutex.owner);
     }
-    let lock = [false, true].map(|writes| ReadWriteLock::read(memory, word, writes));
-    let writers = lock.into_iter().flatten().map(|lock| lock.writer);
+    let writers = read_write_locks(memory, word).map(|lock| lock.writer);
     let mut writers = writers.filter(|&writer| writer != 0);
     writers.next().or_else(|| inheriting_owner(memory, word))
+}
+
+/// Returns true if the lock with this word, for which others wait, is a read-write lock that
+/// threads hold to read.
+pub fn has_readers(memory: &dyn Memory, word: u64) -> bool {
+    Mutex::read(memory, word).is_none()
+        && read_write_locks(memory, word).any(|lock| lock.writer == 0 && lock.readers != 0)
+}
+
+/// Returns what the lock with this word can be, for those that want to read and to write.
+fn read_write_locks(memory: &dyn Memory, word: u64) -> impl Iterator<Item = ReadWriteLock> {
+    let locks = [false, true].map(|writes| ReadWriteLock::read(memory, word, writes));
+    locks.into_iter().flatten()
 }
 
 /// The threads that may own something.
