@@ -243,6 +243,27 @@ impl Recording {
         self.pid
     }
 
+    /// Returns the time from which on all events were read, by a clock.
+    pub(crate) fn whole_from_ns(&self, clock: Clock) -> u64 {
+        match self.rings.whole_from() {
+            0 => 0,
+            stamp => clock.boot_ns(stamp),
+        }
+    }
+
+    /// Returns what gives the stamps of events that were kept their times: a longer time goes by
+    /// between its moments than at the begin of this recording.
+    pub(crate) fn clock_of_the_past(&self) -> Clock {
+        let now = Moment::now();
+        let moment = |at: u64| {
+            let word = |at| self.memory.word(self.layout.event_moments.wrapping_add(at));
+            let words = [word(at * 8)?, word(at * 8 + 8)?, 0, 0];
+            Clock::of_the_past(words, now)
+        };
+        // The later one is a second old, or as old as the last event.
+        moment(2).or_else(|| moment(0)).unwrap_or(self.clock())
+    }
+
     /// Returns what gives a stamp its time.
     pub(crate) fn clock(&self) -> Clock {
         self.sequence.clock()
@@ -278,11 +299,10 @@ impl Recording {
             .collect()
     }
 
-    /// Has the next call of [`Recording::poll`] begin with the oldest events that are kept.
+    /// Has the next call of [`Recording::copy`] begin with the oldest events that are kept.
     pub(crate) fn begin_again(&mut self) {
         self.rings = Rings::new(self.layout, From::Oldest);
         self.threads(); // which of them are bound
-        self.sequence.take_order();
     }
 
     /// Returns all threads that live now. Events of those that are bound are read from now on.

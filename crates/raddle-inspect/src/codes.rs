@@ -162,6 +162,8 @@ code! {
         CODE = 15, "code";
         /// A thread gets a carrier that runs nothing else.
         BIND = 16, "bind";
+        /// Recording begins; what happened since it ended before is not known.
+        START = 17, "start";
     }
 }
 

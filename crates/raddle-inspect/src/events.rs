@@ -29,6 +29,7 @@ pub const ARG_BITS: u32 = 48;
 /// | [`EventKind::INSTANT`] | the caller | | text |
 /// | [`EventKind::COUNTER`] | low half of the value | high half | text |
 /// | [`EventKind::BIND`] | is bound from now on | the carrier's id | |
+/// | [`EventKind::START`] | | | |
 /// | [`EventKind::CODE`] | the caller | low half of the file's inode | `arg`: address of the code |
 ///
 /// The `arg` of a text is its address in the process's memory, and `wait` its length, or 0 if it

@@ -16,6 +16,7 @@
 //!
 //! Format: <https://perfetto.dev/docs/reference/trace-packet-proto>. Times are CLOCK_BOOTTIME.
 
+mod begins;
 mod counters;
 mod encode;
 mod messages;
@@ -73,6 +74,10 @@ pub struct PerfettoWriter<W> {
     counters: Counters,
     others: Others,
     counts: Counts,
+    /// From this time on all events were told, if that is known.
+    begin_ns: Option<u64>,
+    /// The time of the last event.
+    last_ns: u64,
 }
 
 /// How many events of each kind were written.
@@ -100,6 +105,8 @@ impl<W: Write> PerfettoWriter<W> {
             counters: Counters::default(),
             others: Others::default(),
             counts: Counts::default(),
+            begin_ns: None,
+            last_ns: boot_ns,
         };
         writer.encoder.packet(&TracePacket {
             clock_snapshot: Some(ClockSnapshot {
@@ -215,6 +222,7 @@ impl<W: Write> PerfettoWriter<W> {
     /// Those of the output.
     pub fn event(&mut self, lane: Lane, event: &Event, boot_ns: u64) -> io::Result<()> {
         let tid = event.thread;
+        self.last_ns = self.last_ns.max(boot_ns);
         match event.kind {
             EventKind::SWITCH | EventKind::END => self.switch(lane, event, boot_ns),
             EventKind::WAKE | EventKind::CREATE => self.wake(lane, event, boot_ns),
@@ -261,6 +269,7 @@ impl<W: Write> PerfettoWriter<W> {
                 self.counts.runs += 1;
                 let thread = self.threads.at_mut(place);
                 (thread.is_running, thread.is_woken) = (true, false);
+                thread.is_seen = true;
                 if std::mem::take(&mut thread.is_waiting) {
                     waited = Some(thread.woken_by.take());
                 }
@@ -296,7 +305,7 @@ impl<W: Write> PerfettoWriter<W> {
             self.leave_kernel(place, boot_ns)?;
         }
         match state {
-            SLEEPING => self.begin_wait(place, event, boot_ns),
+            SLEEPING => self.begin_wait(place, (event.wait, event.arg), boot_ns),
             DEAD => {
                 while self.threads.at(place).spans != 0 {
                     self.end_span(place, boot_ns)?;
@@ -310,7 +319,10 @@ impl<W: Write> PerfettoWriter<W> {
 
     fn wake(&mut self, lane: Lane, event: &Event, boot_ns: u64) -> io::Result<()> {
         self.counts.wakes += 1;
-        let place = self.threads.find(event.thread);
+        let place = match self.begin_ns {
+            Some(begin_ns) => Some(self.wake_since(begin_ns, event)?),
+            None => self.threads.find(event.thread),
+        };
         let mut woken = place.map(|place| self.threads.at_mut(place));
         if let Some(thread) = &mut woken {
             thread.is_woken |= thread.is_running && !thread.is_in_kernel;
@@ -324,14 +336,19 @@ impl<W: Write> PerfettoWriter<W> {
         Ok(())
     }
 
-    fn begin_wait(&mut self, place: Place, event: &Event, boot_ns: u64) -> io::Result<()> {
+    fn begin_wait(
+        &mut self,
+        place: Place,
+        (wait, arg): (WaitKind, u64),
+        boot_ns: u64,
+    ) -> io::Result<()> {
         let thread = self.threads.at_mut(place);
         if std::mem::replace(&mut thread.is_waiting, true) {
             return Ok(());
         }
         let mut known = thread.waited;
         let track = self.track(place)?;
-        let name = Name::Wait(event.wait, event.arg);
+        let name = Name::Wait(wait, arg);
         self.on_track((TrackKind::Begin, track), name, &mut known, None, boot_ns)?;
         self.threads.at_mut(place).waited = known;
         Ok(())
@@ -450,7 +467,8 @@ impl<W: Write> PerfettoWriter<W> {
     /// Returns the id of a thread's track.
     #[inline]
     fn track(&mut self, place: Place) -> io::Result<u64> {
-        let thread = self.threads.at(place);
+        let thread = self.threads.at_mut(place);
+        thread.is_seen = true;
         if !thread.is_shown {
             self.show(place)?;
         }
@@ -483,14 +501,8 @@ impl<W: Write> PerfettoWriter<W> {
     /// # Errors
     /// Those of the output.
     pub fn finish(mut self, boot_ns: u64) -> io::Result<Counts> {
-        for place in self.threads.in_order() {
-            let thread = self.threads.at(place);
-            let slices = u32::from(thread.is_waiting) + u32::from(thread.is_in_kernel);
-            for _ in 0..slices + thread.spans {
-                let track = self.track(place)?;
-                self.encoder.end(track, &[], boot_ns)?;
-            }
-        }
+        let boot_ns = boot_ns.max(self.last_ns); // some events may have come later
+        self.end_slices(boot_ns)?;
         self.counters.all_are_due();
         self.count(boot_ns)?;
         for packet in self.bundles.drain() {

@@ -44,6 +44,15 @@ pub enum From {
     Now,
 }
 
+/// How far a ring was read.
+#[derive(Clone, Copy)]
+struct Next {
+    /// The number of the next event.
+    at: u64,
+    /// Events before it are missing.
+    has_gap: bool,
+}
+
 /// The rings of one process, and how far each was read.
 pub struct Rings {
     layout: Layout,
@@ -52,11 +61,13 @@ pub struct Rings {
     bound: Vec<u64>,
     /// Those of the time before the last call of [`Rings::follow_bound`].
     bound_before: Vec<u64>,
-    /// By the ring's address: the next event.
-    next: HashMap<u64, u64>,
+    /// By the ring's address: what is read next.
+    next: HashMap<u64, Next>,
     /// The rings that the last call has found.
     known: Vec<(Lane, u64)>,
     lost: u64,
+    /// See [`Rings::whole_from`].
+    whole_from: u64,
     /// See [`Rings::fullness`].
     fullness: f64,
     /// See [`Rings::read_to`].
@@ -78,6 +89,7 @@ impl Rings {
             next: HashMap::new(),
             known: Vec::new(),
             lost: 0,
+            whole_from: 0,
             fullness: 0.0,
             read_to: None,
             lost_before: None,
@@ -172,6 +184,12 @@ impl Rings {
         self.fullness
     }
 
+    /// Returns the stamp from which on no ring lacks an event, of those read so far: in each ring,
+    /// the first event after the last one that was overwritten.
+    pub fn whole_from(&self) -> u64 {
+        self.whole_from
+    }
+
     /// Returns how many events were overwritten before they were read, or had no room.
     pub fn lost(&mut self, memory: &dyn Memory) -> u64 {
         let counted = memory.word(self.layout.lost_events).unwrap_or(0);
@@ -193,18 +211,28 @@ impl Rings {
         }
         let mask = capacity - 1;
         let oldest = written.saturating_sub(mask).max(start);
+        // Events before `start` are missing in all rings at once: those had room at one time.
         let first = match self.from {
-            From::Oldest => oldest,
-            From::Now => written,
+            From::Oldest => Next {
+                at: oldest,
+                has_gap: oldest > start,
+            },
+            From::Now => Next {
+                at: written,
+                has_gap: false,
+            },
         };
-        let mut at = *self.next.entry(ring).or_insert(first);
+        let Next {
+            mut at,
+            mut has_gap,
+        } = *self.next.entry(ring).or_insert(first);
         let new = written.saturating_sub(at);
         self.fullness = self.fullness.max(new as f64 / capacity as f64);
         if at < oldest {
             // The writer would overwrite the next ones, too: one long gap instead of many.
             let from = oldest + (written - oldest) / 2;
             self.lost += from - at;
-            at = from;
+            (at, has_gap) = (from, true);
         }
         let end = written.min(at + AT_ONCE);
         let mut last = 0;
@@ -227,9 +255,13 @@ impl Rings {
                 let words: Words = std::array::from_fn(|n| word(slot, n));
                 if number < good || Event::from_words(words).is_none() {
                     self.lost += 1;
+                    has_gap = true;
                     continue;
                 }
                 last = words[0];
+                if std::mem::take(&mut has_gap) {
+                    self.whole_from = self.whole_from.max(last);
+                }
                 each(lane, words);
             }
             at += got as u64;
@@ -238,7 +270,8 @@ impl Rings {
         if at >= end && at < written {
             self.read_to = Some(self.read_to.map_or(last, |read_to| read_to.min(last)));
         }
-        self.next.insert(ring, at.max(first));
+        let at = at.max(first.at);
+        self.next.insert(ring, Next { at, has_gap });
     }
 }
 
@@ -357,8 +390,13 @@ mod tests {
         assert_eq!(stamps(&mut rings, &process), [1, 2, 3]);
         assert_eq!(rings.fullness(), 3.0 / CAPACITY as f64);
         (0..10).for_each(|_| process.push());
+        assert_eq!(rings.whole_from(), 0);
         assert_eq!(stamps(&mut rings, &process), [10, 11, 12, 13]);
         assert_eq!(rings.lost(&process), 6);
+        assert_eq!(rings.whole_from(), 10);
+        let mut anew = Rings::new(layout(), From::Oldest);
+        assert_eq!(stamps(&mut anew, &process).first(), Some(&7));
+        assert_eq!(anew.whole_from(), 7, "the oldest that is there");
         let mut later = Rings::new(layout(), From::Now);
         assert!(stamps(&mut later, &process).is_empty());
         process.push();

@@ -115,6 +115,49 @@ fn every_turn_and_every_wait_is_in_the_trace() {
     });
 }
 
+/// The rings are read in several parts, and reach back to different times.
+#[test]
+fn what_was_kept_is_in_order_and_has_no_wait_over_a_pause() {
+    let name = "traces::what_was_kept_is_in_order_and_has_no_wait_over_a_pause";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { .. } = mode else {
+            return Ok(());
+        };
+        let mut line = Program::build("trading.c")?.variants[0].command.clone();
+        line.push("200000".into());
+        let running = Running::start(mode, mode.command(&line)?, None)?;
+        running.wait_until_it_says("ready\n")?;
+        let folder = RunFolder::new(&format!("trace-kept-{mode}"))?;
+        let file = folder.path().join("a");
+        let path = file.to_str().context("a path")?;
+        let pid = running.pid().to_string();
+        let recorder = |more: &[&str]| {
+            let line = [&["ctl", &pid, "flight-recorder"], more].concat();
+            succeed(&line)
+        };
+        recorder(&["on", "--events", "1048576"])?;
+        running.signal(Signal::USR1)?;
+        running.wait_until_it_says("ready\ndone\n")?;
+        recorder(&["off"])?;
+        running.signal(Signal::USR1)?;
+        running.wait_until_it_says("ready\ndone\ndone\n")?;
+        recorder(&["on"])?;
+        std::thread::sleep(Duration::from_millis(100));
+        succeed(&["trace", &pid, "--last", "60", "-o", path])?;
+        let traced = read(&file)?;
+        for name in ["seller", "buyer"] {
+            let turns = traced.get(name).map_or(0, |thread| thread.turns);
+            ensure!(turns >= 100_000, "{name}: {turns} turns");
+        }
+        // Its sleep before the pause has ended, and the one after it has begun at the new start.
+        let sleeps = &traced["sleeper"].waits["sleep"];
+        ensure!(*sleeps >= 4, "{sleeps} sleeps");
+        succeed(&["trace", &pid, "--last", "0.05", "-o", path, "--force"])?;
+        ensure!(read(&file)?.contains_key("sleeper"));
+        Ok(())
+    });
+}
+
 #[test]
 fn a_trace_ends_with_its_time_and_with_the_process() {
     let name = "traces::a_trace_ends_with_its_time_and_with_the_process";

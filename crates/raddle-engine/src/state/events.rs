@@ -53,7 +53,7 @@ pub(crate) fn record(seconds: u32, capacity: u32, [samples, wakes]: [u32; 2]) {
         _ => u64::from(capacity).clamp(*CAPACITIES.start(), *CAPACITIES.end()),
     };
     let kept = kept.next_power_of_two();
-    recorder.capacity.fetch_max(kept, Ordering::AcqRel);
+    let grows = recorder.capacity.fetch_max(kept, Ordering::AcqRel) < kept;
     if recorder.moments[0].load(Ordering::Relaxed) == 0 {
         note_moment(0);
     }
@@ -67,6 +67,10 @@ pub(crate) fn record(seconds: u32, capacity: u32, [samples, wakes]: [u32; 2]) {
     PROCESS
         .all_carriers()
         .for_each(|carrier| open(&carrier.events));
+    if grows || !is_on() {
+        // Earlier events are not in the new memory. Carriers record once they see the bit.
+        note_elsewhere(EventKind::START, None, 0);
+    }
     accounting::ON.fetch_or(accounting::EVENTS, Ordering::SeqCst);
     samples::record(seconds, samples);
     wakers::record(seconds, wakes);

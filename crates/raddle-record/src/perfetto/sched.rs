@@ -38,6 +38,10 @@ impl Bundles {
         &mut self.first[at]
     }
 
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Bundle> {
+        self.first.iter_mut().chain(self.others.values_mut())
+    }
+
     /// Takes the packets of what is left.
     pub(super) fn drain(&mut self) -> Vec<Vec<u8>> {
         let first = self.first.drain(..);

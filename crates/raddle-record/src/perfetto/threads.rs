@@ -21,6 +21,8 @@ pub(super) struct ThreadState {
     pub(super) name: Option<Box<str>>,
     /// It has a track.
     pub(super) is_shown: bool,
+    /// An event has told of it, since recording goes on.
+    pub(super) is_seen: bool,
     pub(super) is_running: bool,
     /// It was woken while it ran: by an event that overtook the one of the wait's begin.
     pub(super) is_woken: bool,
@@ -41,8 +43,14 @@ impl ThreadState {
     /// wait.
     #[inline]
     pub(super) fn stop_running(&mut self) -> bool {
-        self.is_running = false;
+        (self.is_running, self.is_seen) = (false, true);
         std::mem::take(&mut self.is_woken)
+    }
+
+    /// What it does is not known any more. Its slices have ended.
+    pub(super) fn forget(&mut self) {
+        (self.is_seen, self.is_running, self.is_woken) = (false, false, false);
+        self.woken_by = None;
     }
 }
 
