@@ -86,9 +86,10 @@ fn follow(arguments: &TraceArguments, pid: u32) -> Result<ExitCode> {
     let (pieces, full) = spool.into_pieces();
     let mut tracer = Tracer::new(output.file(), pid, command, begin_ns)
         .map_err(|error| output.failed(&error))?;
-    replay(pieces, &mut sequence, &mut tracer, &rounds.ends)?;
+    let written = (&mut tracer, output.file());
+    let full = replay(pieces, &mut sequence, written, &rounds.ends)?.or(full);
     if full.is_some() {
-        end_ns = sequence.told_ns();
+        end_ns = tracer.full_ns().unwrap_or(sequence.told_ns());
     }
     let counts = tracer
         .finish(end_ns)

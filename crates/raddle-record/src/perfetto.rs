@@ -20,6 +20,7 @@ mod begins;
 mod counters;
 mod encode;
 mod messages;
+mod named;
 mod names;
 mod others;
 mod sched;
@@ -34,7 +35,7 @@ use crate::rings::Lane;
 use counters::Counters;
 use encode::{Encoder, Flow, TrackKind};
 use messages::{
-    Clock, ClockSnapshot, CounterDescriptor, Process, ProcessDescriptor, ProcessTree, Thread,
+    Clock, ClockSnapshot, CounterDescriptor, Process, ProcessDescriptor, ProcessTree,
     ThreadDescriptor, TracePacket, TrackDescriptor,
 };
 use names::{Known, Name, Names};
@@ -78,6 +79,8 @@ pub struct PerfettoWriter<W> {
     begin_ns: Option<u64>,
     /// The time of the last event.
     last_ns: u64,
+    /// The thread of the last event with the rest of a name, and the rest.
+    name_rest: (u32, [u8; Event::NAME_PART]),
 }
 
 /// How many events of each kind were written.
@@ -107,6 +110,7 @@ impl<W: Write> PerfettoWriter<W> {
             counts: Counts::default(),
             begin_ns: None,
             last_ns: boot_ns,
+            name_rest: Default::default(),
         };
         writer.encoder.packet(&TracePacket {
             clock_snapshot: Some(ClockSnapshot {
@@ -138,56 +142,6 @@ impl<W: Write> PerfettoWriter<W> {
             ..TrackDescriptor::default()
         })?;
         Ok(writer)
-    }
-
-    /// Tells a thread's name, and the number of the engine or share that it belongs to, 0 for none.
-    /// The threads of each are shown together, as those of a process with a number that no process
-    /// has.
-    ///
-    /// # Errors
-    /// Those of the output.
-    pub fn name(&mut self, tid: u32, name: &str, group: u32) -> io::Result<()> {
-        let place = self.threads.add(tid);
-        let thread = self.threads.at_mut(place);
-        if thread.name.as_deref() == Some(name) {
-            return Ok(());
-        }
-        thread.name = Some(name.into());
-        if !thread.is_shown {
-            thread.group = group.min(GROUPS_MAX); // a track has one process
-        }
-        let group = thread.group;
-        if group != 0 && self.groups.insert(group) {
-            self.encoder.packet(&TracePacket {
-                process_tree: Some(ProcessTree {
-                    processes: vec![Process {
-                        pid: Some(self.pid_of(group)),
-                        cmdline: vec![format!("engine or share {group}")],
-                    }],
-                    threads: Vec::new(),
-                }),
-                ..TracePacket::default()
-            })?;
-        }
-        self.encoder.packet(&TracePacket {
-            process_tree: Some(ProcessTree {
-                processes: Vec::new(),
-                threads: vec![Thread {
-                    tid: Some(tid as i32),
-                    name: Some(name.to_owned()),
-                    tgid: Some(self.pid_of(group)),
-                }],
-            }),
-            ..TracePacket::default()
-        })
-    }
-
-    fn pid_of(&self, group: u32) -> i32 {
-        if group == 0 {
-            self.pid
-        } else {
-            GROUP_PIDS | group as i32
-        }
     }
 
     /// Returns true if the thread has a name here.
@@ -225,7 +179,12 @@ impl<W: Write> PerfettoWriter<W> {
         self.last_ns = self.last_ns.max(boot_ns);
         match event.kind {
             EventKind::SWITCH | EventKind::END => self.switch(lane, event, boot_ns),
-            EventKind::WAKE | EventKind::CREATE => self.wake(lane, event, boot_ns),
+            EventKind::WAKE => self.wake(lane, event, boot_ns),
+            EventKind::CREATE => {
+                self.inherit_name(event)?;
+                self.wake(lane, event, boot_ns)
+            }
+            EventKind::NAME | EventKind::NAME_REST => self.take_name(event),
             EventKind::PREEMPT => self.mark(tid, Name::Preempted, boot_ns),
             EventKind::STEAL => self.mark(tid, Name::MovedFrom(event.other), boot_ns),
             EventKind::SIGNAL => self.mark(tid, Name::Signal(event.other), boot_ns),

@@ -115,6 +115,42 @@ fn every_turn_and_every_wait_is_in_the_trace() {
     });
 }
 
+#[test]
+fn threads_that_live_for_some_milliseconds_have_names() {
+    let name = "traces::threads_that_live_for_some_milliseconds_have_names";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { .. } = mode else {
+            return Ok(());
+        };
+        let line = Program::build("brief.c")?.variants[0].command.clone();
+        let running = Running::start(mode, mode.command(&line)?, None)?;
+        running.wait_until_it_says("ready\n")?;
+        let folder = RunFolder::new(&format!("trace-brief-{mode}"))?;
+        let pid = running.pid().to_string();
+        let file = |name: &str| folder.path().join(name);
+        let (now, kept) = (file("now"), file("kept"));
+        let mut tracer = Command::new(raddle()?);
+        tracer.args(["trace", &pid, "-d", "1", "-o"]).arg(&now);
+        let tracer = tracer.stdout(std::process::Stdio::piped()).spawn()?;
+        std::thread::sleep(Duration::from_millis(500)); // usually it has begun by then
+        running.signal(Signal::USR1)?;
+        running.wait_until_it_says("ready\ndone\n")?;
+        let output = tracer.wait_with_output()?;
+        ensure!(output.status.success(), "{output:?}");
+        let mut last = Command::new(raddle()?);
+        last.args(["trace", &pid, "--last", "60", "-o"]).arg(&kept);
+        let output = last.output()?;
+        ensure!(output.status.success(), "{output:?}");
+        for file in [now, kept] {
+            let traced = read(&file)?;
+            for name in ["maker", "brief-named-0", "brief-named-3"] {
+                ensure!(traced.contains_key(name), "no {name}: {:?}", traced.keys());
+            }
+        }
+        Ok(())
+    });
+}
+
 /// The rings are read in several parts, and reach back to different times.
 #[test]
 fn what_was_kept_is_in_order_and_has_no_wait_over_a_pause() {

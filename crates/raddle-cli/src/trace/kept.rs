@@ -70,14 +70,16 @@ pub(super) fn write_last(
     tracer.name_all(names.iter().cloned());
     tracer.looks_for_processes(Wakers::of_the_past(pid));
     let mut sequence = Sequence::of_the_past(clock);
-    replay(pieces, &mut sequence, &mut tracer, &ends_by_signal()?)?;
+    let written = (&mut tracer, output.file());
+    let full_file = replay(pieces, &mut sequence, written, &ends_by_signal()?)?;
     // An earlier thread may have had the same id.
     tracer.name_all(names);
     for (carrier, tid) in running {
         tracer.runs_at_end(carrier, tid);
     }
+    let full = full_file.or(full);
     if full.is_some() {
-        end_ns = sequence.told_ns();
+        end_ns = tracer.full_ns().unwrap_or(sequence.told_ns());
     }
     let first_ns = tracer.first_ns();
     let counts = tracer.finish(end_ns).map_err(failed)?;

@@ -23,8 +23,11 @@ pub(super) struct Tracer<W> {
     begun: Begun,
     /// Of a trace whose first events are left out: what was there before.
     past: Option<Past>,
-    /// The time of the first event.
+    /// The time of the first event, and that of the first one without room.
     first_ns: Option<u64>,
+    full_ns: Option<u64>,
+    /// The bytes that the trace can have.
+    room: u64,
     wakers: Source,
 }
 
@@ -70,6 +73,8 @@ impl<W: io::Write> Tracer<W> {
             },
             past: None,
             first_ns: None,
+            full_ns: None,
+            room: u64::MAX,
             wakers: Source::Told {
                 by: FxHashMap::default(),
                 last: None,
@@ -117,9 +122,20 @@ impl<W: io::Write> Tracer<W> {
         self.first_ns
     }
 
+    /// Tells how many bytes the trace can have. It ends before it has more.
+    pub(super) fn set_room(&mut self, bytes: u64) {
+        self.room = bytes;
+    }
+
+    /// Returns the time at which the trace has ended for want of room.
+    pub(super) fn full_ns(&self) -> Option<u64> {
+        self.full_ns
+    }
+
     /// Shows what a carrier has run since the begin, if that is not known yet.
     fn ran_from_begin(&mut self, lane: Lane, tid: u32, until_ns: u64) {
-        if self.begun.switched.insert(lane) && tid != 0 && self.failure.is_none() {
+        let is_new = self.begun.switched.insert(lane) && tid != 0;
+        if is_new && !self.has_ended() {
             let event = event_of(EventKind::SWITCH, 0, tid);
             let boot_ns = self.begun.boot_ns.min(until_ns);
             self.failure = self.writer.event(lane, &event, boot_ns).err();
@@ -164,6 +180,12 @@ impl<W: io::Write> Tracer<W> {
 
     /// Writes an event; its text is in `memory`.
     pub(super) fn take(&mut self, memory: &dyn Memory, lane: Lane, event: &Event, boot_ns: u64) {
+        if self.writer.bytes() > self.room {
+            self.full_ns.get_or_insert(boot_ns);
+        }
+        if self.full_ns.is_some() {
+            return;
+        }
         if let Some(past) = &mut self.past {
             if boot_ns < self.begun.boot_ns {
                 if boot_ns >= past.whole_ns {
@@ -221,7 +243,7 @@ impl<W: io::Write> Tracer<W> {
 
     /// Tells the name of a thread, and the number of its engine or share.
     pub(super) fn name(&mut self, tid: u32, name: &str, group: u32) {
-        if self.failure.is_none() {
+        if self.failure.is_none() && self.full_ns.is_none() {
             self.failure = self.writer.name(tid, name, group).err();
         }
     }
@@ -237,8 +259,8 @@ impl<W: io::Write> Tracer<W> {
     }
 
     /// Returns whether an event could not be written.
-    pub(super) fn has_failed(&self) -> bool {
-        self.failure.is_some()
+    pub(super) fn has_ended(&self) -> bool {
+        self.failure.is_some() || self.full_ns.is_some()
     }
 
     /// Tells which thread a carrier runs at the end.
@@ -250,7 +272,7 @@ impl<W: io::Write> Tracer<W> {
     pub(super) fn finish(self, boot_ns: u64) -> io::Result<Counts> {
         match self.failure {
             Some(error) => Err(error),
-            None => self.writer.finish(boot_ns),
+            None => self.writer.finish(self.full_ns.unwrap_or(boot_ns)),
         }
     }
 }

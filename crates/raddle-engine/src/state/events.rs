@@ -169,6 +169,9 @@ pub(crate) fn switched(carrier: &Carrier, next: Option<&Thread>) {
         EventKind::SWITCH
     };
     let event = event(kind, thread, next.map_or(0, Thread::tid));
+    if let Some(thread) = thread.filter(|_| ends) {
+        note_name(carrier, thread); // no tool can read it any more
+    }
     push(carrier, event);
     if let Some(thread) = thread {
         wakers::waits(thread, event.stamp);
@@ -252,6 +255,26 @@ pub fn created(thread: &Thread, parent: &Thread) {
             parent.tid(),
         );
     }
+}
+
+/// `thread` has another name.
+pub fn named(thread: &Thread) {
+    if is_on() {
+        note_name(Carrier::current(), thread);
+    }
+}
+
+/// Notes the name of `thread`, on `carrier`, the calling one.
+#[cold]
+fn note_name(carrier: &Carrier, thread: &Thread) {
+    let stamp = raddle_arch::timestamp();
+    let name = thread.name();
+    let (part, rest) = name.split_at(Event::NAME_PART);
+    let note = |kind, part: &[u8]| push(carrier, Event::of_name(kind, stamp, thread.tid(), part));
+    if rest.iter().any(|&byte| byte != 0) {
+        note(EventKind::NAME_REST, rest);
+    }
+    note(EventKind::NAME, part);
 }
 
 /// `thread` has been given `own`, a carrier that runs nothing else.

@@ -15,6 +15,15 @@ impl<W: Write> PerfettoWriter<W> {
         self.begin_ns = Some(boot_ns);
     }
 
+    /// Returns how many bytes the trace has if it ends now; it may be less.
+    #[inline]
+    pub fn bytes(&self) -> u64 {
+        /// Of a thread's end: two slices, and a track if it has none.
+        const END_BYTES: u64 = 128;
+        let ends = (self.threads.len() as u64 + 1) * END_BYTES;
+        self.encoder.bytes() + self.bundles.bytes() + ends
+    }
+
     /// Shows that a thread waits since `boot_ns` at least, which is before its first event.
     ///
     /// # Errors

@@ -131,7 +131,7 @@ impl Threads {
         all.into_iter().map(|(_, &place)| place).collect()
     }
 
-    #[cfg(test)]
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }

@@ -20,7 +20,7 @@ const BEGIN: u64 = 1;
 const END: u64 = 2;
 
 /// Reads a trace: threads by their names. On each track, times do not fall, and each slice that
-/// begins ends.
+/// begins ends. Each thread that has run has a name.
 pub(crate) fn read(file: &Path) -> Result<BTreeMap<String, Traced>> {
     let bytes = std::fs::read(file)?;
     let mut names = BTreeMap::new();
@@ -73,6 +73,10 @@ pub(crate) fn read(file: &Path) -> Result<BTreeMap<String, Traced>> {
     }
     let open = tracks.iter().find(|(_, (_, open))| *open != 0);
     ensure!(open.is_none(), "a slice is open: {open:?}");
+    for (tid, traced) in &threads {
+        let is_named = *tid == 0 || names.get(tid).is_some_and(|name| !name.is_empty());
+        ensure!(is_named || traced.turns == 0, "thread {tid} has no name");
+    }
     let named = threads
         .into_iter()
         .filter_map(|(tid, traced)| Some((names.get(&tid)?.clone(), traced)));
