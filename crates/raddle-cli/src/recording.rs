@@ -288,15 +288,16 @@ impl Recording {
     }
 
     /// Returns the carriers that run a thread now, with the threads.
-    pub(crate) fn running(&mut self) -> Vec<(u32, u32)> {
+    pub(crate) fn running(&mut self) -> Vec<(Lane, u32)> {
         let threads = self.threads().into_iter();
         let runs = |it: &ThreadRecord| {
             it.state == ThreadState::RUNNING && !it.flags.contains(ThreadFlags::BOUND)
         };
-        threads
-            .filter(runs)
-            .map(|it| (it.carrier, it.tid))
-            .collect()
+        let threads = threads.filter(runs);
+        let threads = threads.map(|it| (Lane::Carrier(it.carrier), it.tid));
+        let bound = self.bound.iter().filter(|it| it.is_running);
+        let bound = bound.map(|it| (Lane::Bound(it.id), it.tid));
+        threads.chain(bound).collect()
     }
 
     /// Has the next call of [`Recording::copy`] begin with the oldest events that are kept.

@@ -82,8 +82,8 @@ impl<'o> Copier<'o> {
     /// Ends the recording, and returns what it has.
     pub(super) fn finish(mut self, recording: &mut Recording) -> Spool<'o> {
         self.name_all(recording);
-        for (carrier, tid) in recording.running() {
-            self.spool.record(&Record::Runs { carrier, tid });
+        for (lane, tid) in recording.running() {
+            self.spool.record(&Record::Runs { lane, tid });
         }
         self.spool
     }

@@ -74,8 +74,8 @@ pub(super) fn write_last(
     let full_file = replay(pieces, &mut sequence, written, &ends_by_signal()?)?;
     // An earlier thread may have had the same id.
     tracer.name_all(names);
-    for (carrier, tid) in running {
-        tracer.runs_at_end(carrier, tid);
+    for (lane, tid) in running {
+        tracer.runs_at_end(lane, tid);
     }
     let full = full_file.or(full);
     if full.is_some() {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use raddle_stacks::Memory;
 
-use super::bound::Stays;
+use super::bound::{Found, Stays};
 use super::spool::{self, LOOK_EVERY, Pieces, Record, words};
 use super::tracer::Tracer;
 use crate::failure::say;
@@ -125,11 +125,12 @@ fn take<W: Write>(
             words(events).for_each(|words| sequence.add(lane, words));
         }
         Record::Read(reading) => sequence.tell(&reading, |timed| {
-            stays.event(timed.lane, &timed.event);
+            stays.event(timed.lane, &timed.event, timed.boot_ns);
             tracer.take(&Nothing, timed.lane, &timed.event, timed.boot_ns);
         }),
-        Record::Looked => stays.look(sequence.told_ns(), |lane, event, boot_ns| {
-            tracer.take(&Nothing, lane, event, boot_ns);
+        Record::Looked => stays.look(sequence.told_ns(), |found, boot_ns| match found {
+            Found::Stay(lane, event) => tracer.take(&Nothing, lane, &event, boot_ns),
+            Found::Share(tid, percent) => tracer.kernel_share(tid, percent, boot_ns),
         }),
         Record::Name { tid, group, name } => tracer.name(tid, name, group),
         Record::Text { place, text } => tracer.text(place, text),
@@ -142,6 +143,7 @@ fn take<W: Write>(
         } => stays.add(tid, carrier, is_running, sequence.told_ns()),
         Record::Unbound { tid } => stays.remove(tid),
         Record::Still { tid, is_still } => stays.set_still(tid, is_still),
-        Record::Runs { carrier, tid } => tracer.runs_at_end(carrier, tid),
+        Record::Used { tid, used_ns } => stays.set_used(tid, used_ns),
+        Record::Runs { lane, tid } => tracer.runs_at_end(lane, tid),
     }
 }

@@ -264,8 +264,15 @@ impl<W: io::Write> Tracer<W> {
     }
 
     /// Tells which thread a carrier runs at the end.
-    pub(super) fn runs_at_end(&mut self, carrier: u32, tid: u32) {
-        self.ran_from_begin(Lane::Carrier(carrier), tid, u64::MAX);
+    pub(super) fn runs_at_end(&mut self, lane: Lane, tid: u32) {
+        self.ran_from_begin(lane, tid, u64::MAX);
+    }
+
+    /// Tells which percentage of its time a bound thread has spent in the kernel from then on.
+    pub(super) fn kernel_share(&mut self, tid: u32, percent: u8, boot_ns: u64) {
+        if !self.has_ended() {
+            self.failure = self.writer.kernel_share(tid, percent, boot_ns).err();
+        }
     }
 
     /// Ends the trace at `boot_ns`. An error that was met before is that of the trace.

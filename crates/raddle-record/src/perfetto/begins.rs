@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use raddle_inspect::{Event, EventKind, WaitKind};
 
 use super::threads::Place;
-use super::{PerfettoWriter, SLEEPING};
+use super::{PROCESS_TRACK, PerfettoWriter, SLEEPING};
 
 impl<W: Write> PerfettoWriter<W> {
     /// Tells that all events from `boot_ns` on follow. If the first event of a thread is a wake-up,
@@ -44,6 +44,34 @@ impl<W: Write> PerfettoWriter<W> {
             self.begin_wait(place, (event.wait, event.arg), begin_ns)?;
         }
         Ok(place)
+    }
+
+    /// Tells which percentage of its time a bound thread has spent in the kernel from then on: in
+    /// stays that are too short for slices, too.
+    ///
+    /// # Errors
+    /// Those of the output.
+    pub fn kernel_share(&mut self, tid: u32, percent: u8, boot_ns: u64) -> io::Result<()> {
+        let Some(place) = self.threads.find(tid) else {
+            return Ok(()); // it has ended
+        };
+        let thread = self.threads.at_mut(place);
+        let (mut track, before) = thread.kernel_share;
+        if track != 0 && before == percent {
+            return Ok(());
+        }
+        if track == 0 {
+            let name = thread.name.as_deref().unwrap_or_default();
+            let name = format!("in the kernel, percent: {name} {tid}");
+            let (new, is_new) = self.counters.own(&name);
+            track = new;
+            if is_new {
+                self.counter_track(track, name)?;
+            }
+        }
+        self.threads.at_mut(place).kernel_share = (track, percent);
+        self.encoder
+            .value(track | PROCESS_TRACK, percent.into(), boot_ns)
     }
 
     /// Recording has paused since the last event: what is open ends there, and nothing is known of

@@ -28,6 +28,8 @@ pub(super) struct ThreadState {
     pub(super) is_woken: bool,
     pub(super) is_waiting: bool,
     pub(super) is_in_kernel: bool,
+    /// Of a bound thread: the track of its share of time in the kernel, or 0, and the last value.
+    pub(super) kernel_share: (u64, u8),
     /// The program's spans that are open.
     pub(super) spans: u32,
     /// What ended its wait, as annotations.

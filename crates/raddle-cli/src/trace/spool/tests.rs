@@ -101,7 +101,14 @@ fn a_record_is_taken_as_it_was_put() {
             tid: 1,
             is_still: true,
         },
-        Record::Runs { carrier: 1, tid: 2 },
+        Record::Runs {
+            lane: Lane::Bound(1),
+            tid: 2,
+        },
+        Record::Used {
+            tid: 1,
+            used_ns: 1 << 40,
+        },
     ];
     let mut bytes = Vec::new();
     for record in &records {
