@@ -43,6 +43,12 @@ const FULL: f64 = 0.5;
 /// A pause is at most so many times the one before.
 const LONGER: f64 = 1e3;
 
+/// After how long it is looked whether a ring fills up: two threads that do nothing but wake each
+/// other on one carrier fill it in 25 ms.
+const GLANCE: Duration = Duration::from_millis(10);
+/// A time is quiet if no more than this part of a ring was filled: some hundred events.
+const QUIET: f64 = 1.0 / 4096.0;
+
 /// How often the rings are read at the end, while the process writes to them.
 const ROUNDS_MAX: usize = 1 << 10;
 
@@ -335,6 +341,22 @@ impl Recording {
             _ if self.rings.read_to().is_some() => Duration::ZERO,
             fullness if fullness >= FULL => Duration::ZERO,
             fullness => self.filled.mul_f64(FILLS / fullness.max(FILLS / LONGER)),
+        }
+    }
+
+    /// Waits for so long. In a quiet time, after which events may come all at once, waits no longer
+    /// than until a ring fills up: the rings' states alone are looked at meanwhile.
+    pub(crate) fn rest(&self, pause: Duration) {
+        if self.rings.fullness() > QUIET {
+            return std::thread::sleep(pause);
+        }
+        let until = Instant::now() + pause;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            std::thread::sleep(left.min(GLANCE));
+            if left <= GLANCE || self.rings.are_filled(&self.memory, FILLS) {
+                return;
+            }
         }
     }
 

@@ -216,7 +216,7 @@ impl Rounds {
         let left = self.until;
         let left = left.map(|until| until.saturating_duration_since(Instant::now()));
         let pause = recording.patience().min(most);
-        std::thread::sleep(left.map_or(pause, |left| left.min(pause)));
+        recording.rest(left.map_or(pause, |left| left.min(pause)));
         left.is_some_and(|left| left.is_zero()) || self.ends.load(Ordering::Relaxed)
     }
 }

@@ -184,6 +184,24 @@ impl Rings {
         self.fullness
     }
 
+    /// Returns true if a ring that the last call of [`Rings::poll`] has found is used up to this
+    /// part of its slots by new events. It reads a few words of each.
+    pub fn are_filled(&self, memory: &dyn Memory, part: f64) -> bool {
+        let places: Vec<u64> = self.known.iter().map(|&(_, ring)| ring).collect();
+        let mut states = vec![0; places.len() * STATE_BYTES];
+        let are_read = memory.read_pieces(&places, STATE_BYTES, &mut states);
+        let mut rings = places
+            .iter()
+            .zip(states.chunks_exact(STATE_BYTES))
+            .zip(are_read);
+        rings.any(|((ring, state), is_read)| {
+            let [place, _, written] = state_of(state);
+            let capacity = 1u64 << (place & Layout::RING_CAPACITY);
+            let next = self.next.get(ring).map_or(0, |next| next.at);
+            is_read && written.saturating_sub(next) as f64 >= part * capacity as f64
+        })
+    }
+
     /// Returns the stamp from which on no ring lacks an event, of those read so far: in each ring,
     /// the first event after the last one that was overwritten.
     pub fn whole_from(&self) -> u64 {
@@ -389,18 +407,22 @@ mod tests {
         (0..3).for_each(|_| process.push());
         assert_eq!(stamps(&mut rings, &process), [1, 2, 3]);
         assert_eq!(rings.fullness(), 3.0 / CAPACITY as f64);
+        assert!(!rings.are_filled(&process, 0.1));
+        (0..2).for_each(|_| process.push());
+        assert!(rings.are_filled(&process, 0.25) && !rings.are_filled(&process, 0.3));
+        assert_eq!(stamps(&mut rings, &process), [4, 5]);
         (0..10).for_each(|_| process.push());
         assert_eq!(rings.whole_from(), 0);
-        assert_eq!(stamps(&mut rings, &process), [10, 11, 12, 13]);
+        assert_eq!(stamps(&mut rings, &process), [12, 13, 14, 15]);
         assert_eq!(rings.lost(&process), 6);
-        assert_eq!(rings.whole_from(), 10);
+        assert_eq!(rings.whole_from(), 12);
         let mut anew = Rings::new(layout(), From::Oldest);
-        assert_eq!(stamps(&mut anew, &process).first(), Some(&7));
-        assert_eq!(anew.whole_from(), 7, "the oldest that is there");
+        assert_eq!(stamps(&mut anew, &process).first(), Some(&9));
+        assert_eq!(anew.whole_from(), 9, "the oldest that is there");
         let mut later = Rings::new(layout(), From::Now);
         assert!(stamps(&mut later, &process).is_empty());
         process.push();
-        assert_eq!(stamps(&mut later, &process), [14]);
+        assert_eq!(stamps(&mut later, &process), [16]);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! without a begin. Perfetto does the same with buffers of the kernel's CPUs.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Result;
 use raddle_inspect::Event;
@@ -20,7 +21,7 @@ use super::tracer::Tracer;
 use super::wakers::Wakers;
 use super::{nothing_recorded, say_full, say_what_is_there};
 use crate::output::Output;
-use crate::recording::{Copies, Reading, Recording, Sequence, command, ends_by_signal};
+use crate::recording::{Copies, Reading, Recording, Sequence, command};
 
 /// Copies events that were kept to a spool.
 struct Keeper<'o> {
@@ -71,7 +72,7 @@ pub(super) fn write_last(
     tracer.looks_for_processes(Wakers::of_the_past(pid));
     let mut sequence = Sequence::of_the_past(clock);
     let written = (&mut tracer, output.file());
-    let full_file = replay(pieces, &mut sequence, written, &ends_by_signal()?)?;
+    let full_file = replay(pieces, &mut sequence, written, &Arc::default())?;
     // An earlier thread may have had the same id.
     tracer.name_all(names);
     for (lane, tid) in running {
