@@ -3,7 +3,7 @@
 mod before;
 mod bound;
 mod copier;
-mod kept;
+mod last_seconds;
 mod past;
 mod replay;
 mod spool;
@@ -30,7 +30,7 @@ use crate::failure::{Failure, say};
 use crate::output::Output;
 use crate::recording::{Recording, Sequence, command, ends_by_signal};
 use copier::Copier;
-use kept::write_last;
+use last_seconds::write_last;
 use replay::replay;
 use spool::Spool;
 use tracer::Tracer;

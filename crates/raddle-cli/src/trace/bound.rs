@@ -1,7 +1,7 @@
 //! Stays of bound threads in the kernel. Their calls block there, and no event says so: by the
 //! events, the thread runs. If its kernel thread has not executed between two looks, it has been in
-//! the kernel since the first one. Of the time in between, the kernel's counts say how much was spent
-//! there, but not when: a counter shows that, of a fifth of a second each time.
+//! the kernel since the first one. The kernel's counts say how much of a time was spent there, but
+//! not when: a counter shows that, of a fifth of a second each time.
 //!
 //! [`Looks`] looks while the trace is recorded; [`Stays`] makes stays of what it has seen.
 

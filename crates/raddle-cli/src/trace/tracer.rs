@@ -21,7 +21,7 @@ pub(super) struct Tracer<W> {
     failure: Option<io::Error>,
     /// The carriers without a switch so far run the thread that they ran at the begin.
     begun: Begun,
-    /// Of a trace whose first events are left out: what was there before.
+    /// What was there before, if the first events are left out.
     past: Option<Past>,
     /// The time of the first event, and that of the first one without room.
     first_ns: Option<u64>,
@@ -102,7 +102,7 @@ impl<W: io::Write> Tracer<W> {
     }
 
     /// As [`Tracer::new`], of events that were kept. Those before `boot_ns` only tell what carriers
-    /// and threads do then, and those before `whole_ns`, from which on no event is missing, nothing.
+    /// and threads do then. No event is missing from `whole_ns` on, and earlier ones are left out.
     pub(super) fn of_the_past(
         output: W,
         (pid, command): (u32, Vec<String>),
