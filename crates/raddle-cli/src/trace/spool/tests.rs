@@ -149,7 +149,7 @@ fn a_long_one_is_read_back_piece_by_piece_from_a_file_without_a_name() {
     let folder = folder("long");
     let output = Output::create(&folder.join("a"), false).unwrap();
     let mut spool = Spool::new(&output);
-    let count = 3 * CUT / EVENT_BYTES as u64;
+    let count = (IN_MEMORY + 3 * CUT) / EVENT_BYTES as u64;
     let events = fill(&mut spool, count);
     assert!(spool.file.is_some());
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
