@@ -2,7 +2,7 @@
 //! knows.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, IsTerminal};
+use std::io::{self, ErrorKind, IsTerminal};
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, linkat};
 
 use crate::failure::{Failure, say};
+use crate::run::inherit;
 use crate::stdout::print;
 
 /// A file that is being written. It has no name until it is kept, so that nothing is left if this
@@ -31,6 +32,10 @@ impl Output {
     pub(crate) fn create_or_stdout(goal: &Path, force: bool) -> Result<Output, Failure> {
         if goal.as_os_str() != "-" {
             return Output::create(goal, force);
+        }
+        if inherit::was_closed(libc::STDOUT_FILENO) {
+            let what = "standard output is closed";
+            return Err(Failure::input(what, "open it, or give the name of a file"));
         }
         let stdout = io::stdout();
         if stdout.is_terminal() {
@@ -132,10 +137,16 @@ impl Output {
 
     /// Explains a failed write.
     pub(crate) fn failed(&self, error: &io::Error) -> Failure {
-        Failure::input(
-            format!("{} can't be written ({error})", self.shown()),
-            "give a name where there is room; what was written is removed",
-        )
+        if self.is_stdout && error.kind() == ErrorKind::BrokenPipe {
+            let what = "the reader of standard output has left before the end";
+            return Failure::input(what, "have it read all, or give the name of a file");
+        }
+        let cure = if self.is_stdout {
+            "write it to a place with room"
+        } else {
+            "give a name where there is room; what was written is removed"
+        };
+        Failure::input(format!("{} can't be written ({error})", self.shown()), cure)
     }
 
     /// The file is whole.

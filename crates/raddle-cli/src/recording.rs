@@ -43,6 +43,12 @@ const FULL: f64 = 0.5;
 /// A pause is at most so many times the one before.
 const LONGER: f64 = 1e3;
 
+/// After how long it is looked whether a ring fills up: two threads that do nothing but wake each
+/// other on one carrier fill it in 25 ms.
+const GLANCE: Duration = Duration::from_millis(10);
+/// A time is quiet if no more than this part of a ring was filled: some hundred events.
+const QUIET: f64 = 1.0 / 4096.0;
+
 /// How often the rings are read at the end, while the process writes to them.
 const ROUNDS_MAX: usize = 1 << 10;
 
@@ -243,6 +249,27 @@ impl Recording {
         self.pid
     }
 
+    /// Returns the time from which on all events were read, by a clock.
+    pub(crate) fn whole_from_ns(&self, clock: Clock) -> u64 {
+        match self.rings.whole_from() {
+            0 => 0,
+            stamp => clock.boot_ns(stamp),
+        }
+    }
+
+    /// Returns what gives the stamps of events that were kept their times: a longer time goes by
+    /// between its moments than at the begin of this recording.
+    pub(crate) fn clock_of_the_past(&self) -> Clock {
+        let now = Moment::now();
+        let moment = |at: u64| {
+            let word = |at| self.memory.word(self.layout.event_moments.wrapping_add(at));
+            let words = [word(at * 8)?, word(at * 8 + 8)?, 0, 0];
+            Clock::of_the_past(words, now)
+        };
+        // The later one is a second old, or as old as the last event.
+        moment(2).or_else(|| moment(0)).unwrap_or(self.clock())
+    }
+
     /// Returns what gives a stamp its time.
     pub(crate) fn clock(&self) -> Clock {
         self.sequence.clock()
@@ -267,22 +294,22 @@ impl Recording {
     }
 
     /// Returns the carriers that run a thread now, with the threads.
-    pub(crate) fn running(&mut self) -> Vec<(u32, u32)> {
+    pub(crate) fn running(&mut self) -> Vec<(Lane, u32)> {
         let threads = self.threads().into_iter();
         let runs = |it: &ThreadRecord| {
             it.state == ThreadState::RUNNING && !it.flags.contains(ThreadFlags::BOUND)
         };
-        threads
-            .filter(runs)
-            .map(|it| (it.carrier, it.tid))
-            .collect()
+        let threads = threads.filter(runs);
+        let threads = threads.map(|it| (Lane::Carrier(it.carrier), it.tid));
+        let bound = self.bound.iter().filter(|it| it.is_running);
+        let bound = bound.map(|it| (Lane::Bound(it.id), it.tid));
+        threads.chain(bound).collect()
     }
 
-    /// Has the next call of [`Recording::poll`] begin with the oldest events that are kept.
+    /// Has the next call of [`Recording::copy`] begin with the oldest events that are kept.
     pub(crate) fn begin_again(&mut self) {
         self.rings = Rings::new(self.layout, From::Oldest);
         self.threads(); // which of them are bound
-        self.sequence.take_order();
     }
 
     /// Returns all threads that live now. Events of those that are bound are read from now on.
@@ -314,6 +341,22 @@ impl Recording {
             _ if self.rings.read_to().is_some() => Duration::ZERO,
             fullness if fullness >= FULL => Duration::ZERO,
             fullness => self.filled.mul_f64(FILLS / fullness.max(FILLS / LONGER)),
+        }
+    }
+
+    /// Waits for so long. In a quiet time, after which events may come all at once, waits no longer
+    /// than until a ring fills up: the rings' states alone are looked at meanwhile.
+    pub(crate) fn rest(&self, pause: Duration) {
+        if self.rings.fullness() > QUIET {
+            return std::thread::sleep(pause);
+        }
+        let until = Instant::now() + pause;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            std::thread::sleep(left.min(GLANCE));
+            if left <= GLANCE || self.rings.are_filled(&self.memory, FILLS) {
+                return;
+            }
         }
     }
 

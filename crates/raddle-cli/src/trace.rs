@@ -1,10 +1,13 @@
 //! `raddle trace`: the events of a process as a file for Perfetto.
 
+mod before;
 mod bound;
 mod copier;
+mod last_seconds;
 mod past;
 mod replay;
 mod spool;
+mod texts;
 mod tracer;
 mod wakers;
 
@@ -27,10 +30,10 @@ use crate::failure::{Failure, say};
 use crate::output::Output;
 use crate::recording::{Recording, Sequence, command, ends_by_signal};
 use copier::Copier;
+use last_seconds::write_last;
 use replay::replay;
 use spool::Spool;
 use tracer::Tracer;
-use wakers::Wakers;
 
 /// How often the rings are read, unless they fill up; of a recording without bound threads and
 /// limits, of which nothing is so short that it would be missed.
@@ -53,8 +56,8 @@ pub(crate) fn run(arguments: &TraceArguments) -> Result<ExitCode> {
         Err(Failure::input(what, cure).into())
     } else if let Some(seconds) = arguments.last {
         let output = Output::create_or_stdout(&arguments.output, arguments.force)?;
-        let mut recording = Recording::of_the_past(pid)?;
-        write_last(pid, seconds, &mut recording, output)
+        let recording = Recording::of_the_past(pid)?;
+        write_last(pid, seconds, recording, output)
     } else {
         follow(arguments, pid)
     }
@@ -83,29 +86,33 @@ fn follow(arguments: &TraceArguments, pid: u32) -> Result<ExitCode> {
     let (pieces, full) = spool.into_pieces();
     let mut tracer = Tracer::new(output.file(), pid, command, begin_ns)
         .map_err(|error| output.failed(&error))?;
-    tracer.begins_now(begin_ns);
-    replay(pieces, &mut sequence, &mut tracer, &rounds.ends)?;
+    let written = (&mut tracer, output.file());
+    let full = replay(pieces, &mut sequence, written, &rounds.ends)?.or(full);
     if full.is_some() {
-        end_ns = sequence.told_ns();
+        end_ns = tracer.full_ns().unwrap_or(sequence.told_ns());
     }
     let counts = tracer
         .finish(end_ns)
         .map_err(|error| output.failed(&error))?;
     say_what_is_there(pid, &counts, end_ns - begin_ns, output)?;
-    if let Some(error) = &full {
-        say(&format!(
-            "the trace ends early, because there is no room for more of it ({error})"
-        ));
-    }
+    let code = say_full(full.as_ref());
     if lost != 0 {
         say(&format!(
             "{lost} events were lost: they came faster than they could be read"
         ));
     }
-    if lost != 0 || full.is_some() {
-        return Ok(ExitCode::from(1));
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(if lost == 0 { code } else { ExitCode::from(1) })
+}
+
+/// Says that there was no room for all of the trace, if that is so. Returns the exit status.
+fn say_full(full: Option<&io::Error>) -> ExitCode {
+    let Some(error) = full else {
+        return ExitCode::SUCCESS;
+    };
+    say(&format!(
+        "the trace ends early, because there is no room for more of it ({error})"
+    ));
+    ExitCode::from(1)
 }
 
 /// Waits until a limit is exceeded, and writes what came before.
@@ -166,43 +173,7 @@ fn wait(arguments: &TraceArguments, pid: u32, limits: Limits) -> Result<ExitCode
     };
     output.tell(&format!("process {pid}: {what}"))?;
     recording.begin_again();
-    write_last(
-        pid,
-        arguments.last.unwrap_or(BEFORE_S),
-        &mut recording,
-        output,
-    )
-}
-
-/// Writes the last seconds that were recorded.
-fn write_last(
-    pid: u32,
-    seconds: f64,
-    recording: &mut Recording,
-    output: Output,
-) -> Result<ExitCode> {
-    let end_ns = Moment::now().boot_ns;
-    let from_ns = end_ns.saturating_sub((seconds * 1e9) as u64);
-    let mut tracer = Tracer::new(output.file(), pid, command(pid), from_ns)
-        .map_err(|error| output.failed(&error))?;
-    tracer.name_all(recording.names());
-    tracer.looks_for_processes(Wakers::of_the_past(pid));
-    let mut first_ns = None;
-    recording.poll(true, |timed, memory| {
-        if timed.boot_ns >= from_ns {
-            first_ns.get_or_insert(timed.boot_ns);
-            tracer.take(memory, timed.lane, &timed.event, timed.boot_ns);
-        }
-    })?;
-    let counts = tracer
-        .finish(end_ns)
-        .map_err(|error| output.failed(&error))?;
-    recording.close();
-    let Some(first_ns) = first_ns else {
-        return Err(nothing_recorded(pid).into());
-    };
-    say_what_is_there(pid, &counts, end_ns.saturating_sub(first_ns), output)?;
-    Ok(ExitCode::SUCCESS)
+    write_last(pid, arguments.last.unwrap_or(BEFORE_S), recording, output)
 }
 
 fn nothing_recorded(pid: u32) -> Failure {
@@ -245,7 +216,7 @@ impl Rounds {
         let left = self.until;
         let left = left.map(|until| until.saturating_duration_since(Instant::now()));
         let pause = recording.patience().min(most);
-        std::thread::sleep(left.map_or(pause, |left| left.min(pause)));
+        recording.rest(left.map_or(pause, |left| left.min(pause)));
         left.is_some_and(|left| left.is_zero()) || self.ends.load(Ordering::Relaxed)
     }
 }

@@ -162,6 +162,12 @@ code! {
         CODE = 15, "code";
         /// A thread gets a carrier that runs nothing else.
         BIND = 16, "bind";
+        /// Recording begins; what happened since it ended before is not known.
+        START = 17, "start";
+        /// A thread has this name from now on, or has had it, if it ends then: the first bytes.
+        NAME = 18, "name";
+        /// The rest of the name that the thread's next [`NAME`](Self::NAME) begins.
+        NAME_REST = 19, "name_rest";
     }
 }
 

@@ -29,6 +29,8 @@ pub const ARG_BITS: u32 = 48;
 /// | [`EventKind::INSTANT`] | the caller | | text |
 /// | [`EventKind::COUNTER`] | low half of the value | high half | text |
 /// | [`EventKind::BIND`] | is bound from now on | the carrier's id | |
+/// | [`EventKind::START`] | | | |
+/// | [`EventKind::NAME`], [`EventKind::NAME_REST`] | has it | [`Event::name_part`] | the same |
 /// | [`EventKind::CODE`] | the caller | low half of the file's inode | `arg`: address of the code |
 ///
 /// The `arg` of a text is its address in the process's memory, and `wait` its length, or 0 if it
@@ -82,6 +84,43 @@ impl Event {
             Event::END => By::End,
             tid => By::Thread(tid),
         }
+    }
+
+    /// Bytes of a name that an event has.
+    pub const NAME_PART: usize = 11;
+
+    /// Returns an event with a part of a thread's name, of which the bytes behind
+    /// [`Event::NAME_PART`] are left out.
+    ///
+    /// # Examples
+    /// ```
+    /// use raddle_inspect::{Event, EventKind};
+    /// let event = Event::of_name(EventKind::NAME, 7, 1, b"acceptor");
+    /// let read = Event::from_words(event.words()).unwrap();
+    /// assert_eq!(read.name_part(), *b"acceptor\0\0\0");
+    /// ```
+    pub fn of_name(kind: EventKind, stamp: u64, thread: u32, part: &[u8]) -> Event {
+        let mut bytes = [0; 16];
+        for (to, from) in bytes.iter_mut().zip(part.iter().take(Self::NAME_PART)) {
+            *to = *from;
+        }
+        let all = u128::from_le_bytes(bytes);
+        Event {
+            stamp,
+            kind,
+            thread,
+            other: all as u32,
+            wait: WaitKind((all >> 32) as u32 & 0xff),
+            arg: (all >> 40) as u64,
+        }
+    }
+
+    /// Returns the part of a name, with zeros behind it.
+    pub fn name_part(&self) -> [u8; Self::NAME_PART] {
+        let (other, wait) = (u128::from(self.other), u128::from(self.wait.0));
+        let all = other | wait << 32 | u128::from(self.arg) << 40;
+        let bytes = all.to_le_bytes();
+        core::array::from_fn(|at| bytes[at])
     }
 
     /// Returns the event as it stands in a ring.

@@ -16,9 +16,11 @@
 //!
 //! Format: <https://perfetto.dev/docs/reference/trace-packet-proto>. Times are CLOCK_BOOTTIME.
 
+mod begins;
 mod counters;
 mod encode;
 mod messages;
+mod named;
 mod names;
 mod others;
 mod sched;
@@ -33,7 +35,7 @@ use crate::rings::Lane;
 use counters::Counters;
 use encode::{Encoder, Flow, TrackKind};
 use messages::{
-    Clock, ClockSnapshot, CounterDescriptor, Process, ProcessDescriptor, ProcessTree, Thread,
+    Clock, ClockSnapshot, CounterDescriptor, Process, ProcessDescriptor, ProcessTree,
     ThreadDescriptor, TracePacket, TrackDescriptor,
 };
 use names::{Known, Name, Names};
@@ -73,6 +75,12 @@ pub struct PerfettoWriter<W> {
     counters: Counters,
     others: Others,
     counts: Counts,
+    /// From this time on all events were told, if that is known.
+    begin_ns: Option<u64>,
+    /// The time of the last event.
+    last_ns: u64,
+    /// The thread of the last event with the rest of a name, and the rest.
+    name_rest: (u32, [u8; Event::NAME_PART]),
 }
 
 /// How many events of each kind were written.
@@ -100,6 +108,9 @@ impl<W: Write> PerfettoWriter<W> {
             counters: Counters::default(),
             others: Others::default(),
             counts: Counts::default(),
+            begin_ns: None,
+            last_ns: boot_ns,
+            name_rest: Default::default(),
         };
         writer.encoder.packet(&TracePacket {
             clock_snapshot: Some(ClockSnapshot {
@@ -131,56 +142,6 @@ impl<W: Write> PerfettoWriter<W> {
             ..TrackDescriptor::default()
         })?;
         Ok(writer)
-    }
-
-    /// Tells a thread's name, and the number of the engine or share that it belongs to, 0 for none.
-    /// The threads of each are shown together, as those of a process with a number that no process
-    /// has.
-    ///
-    /// # Errors
-    /// Those of the output.
-    pub fn name(&mut self, tid: u32, name: &str, group: u32) -> io::Result<()> {
-        let place = self.threads.add(tid);
-        let thread = self.threads.at_mut(place);
-        if thread.name.as_deref() == Some(name) {
-            return Ok(());
-        }
-        thread.name = Some(name.into());
-        if !thread.is_shown {
-            thread.group = group.min(GROUPS_MAX); // a track has one process
-        }
-        let group = thread.group;
-        if group != 0 && self.groups.insert(group) {
-            self.encoder.packet(&TracePacket {
-                process_tree: Some(ProcessTree {
-                    processes: vec![Process {
-                        pid: Some(self.pid_of(group)),
-                        cmdline: vec![format!("engine or share {group}")],
-                    }],
-                    threads: Vec::new(),
-                }),
-                ..TracePacket::default()
-            })?;
-        }
-        self.encoder.packet(&TracePacket {
-            process_tree: Some(ProcessTree {
-                processes: Vec::new(),
-                threads: vec![Thread {
-                    tid: Some(tid as i32),
-                    name: Some(name.to_owned()),
-                    tgid: Some(self.pid_of(group)),
-                }],
-            }),
-            ..TracePacket::default()
-        })
-    }
-
-    fn pid_of(&self, group: u32) -> i32 {
-        if group == 0 {
-            self.pid
-        } else {
-            GROUP_PIDS | group as i32
-        }
     }
 
     /// Returns true if the thread has a name here.
@@ -215,9 +176,15 @@ impl<W: Write> PerfettoWriter<W> {
     /// Those of the output.
     pub fn event(&mut self, lane: Lane, event: &Event, boot_ns: u64) -> io::Result<()> {
         let tid = event.thread;
+        self.last_ns = self.last_ns.max(boot_ns);
         match event.kind {
             EventKind::SWITCH | EventKind::END => self.switch(lane, event, boot_ns),
-            EventKind::WAKE | EventKind::CREATE => self.wake(lane, event, boot_ns),
+            EventKind::WAKE => self.wake(lane, event, boot_ns),
+            EventKind::CREATE => {
+                self.inherit_name(event)?;
+                self.wake(lane, event, boot_ns)
+            }
+            EventKind::NAME | EventKind::NAME_REST => self.take_name(event),
             EventKind::PREEMPT => self.mark(tid, Name::Preempted, boot_ns),
             EventKind::STEAL => self.mark(tid, Name::MovedFrom(event.other), boot_ns),
             EventKind::SIGNAL => self.mark(tid, Name::Signal(event.other), boot_ns),
@@ -261,6 +228,7 @@ impl<W: Write> PerfettoWriter<W> {
                 self.counts.runs += 1;
                 let thread = self.threads.at_mut(place);
                 (thread.is_running, thread.is_woken) = (true, false);
+                thread.is_seen = true;
                 if std::mem::take(&mut thread.is_waiting) {
                     waited = Some(thread.woken_by.take());
                 }
@@ -296,7 +264,7 @@ impl<W: Write> PerfettoWriter<W> {
             self.leave_kernel(place, boot_ns)?;
         }
         match state {
-            SLEEPING => self.begin_wait(place, event, boot_ns),
+            SLEEPING => self.begin_wait(place, (event.wait, event.arg), boot_ns),
             DEAD => {
                 while self.threads.at(place).spans != 0 {
                     self.end_span(place, boot_ns)?;
@@ -310,7 +278,10 @@ impl<W: Write> PerfettoWriter<W> {
 
     fn wake(&mut self, lane: Lane, event: &Event, boot_ns: u64) -> io::Result<()> {
         self.counts.wakes += 1;
-        let place = self.threads.find(event.thread);
+        let place = match self.begin_ns {
+            Some(begin_ns) => Some(self.wake_since(begin_ns, event)?),
+            None => self.threads.find(event.thread),
+        };
         let mut woken = place.map(|place| self.threads.at_mut(place));
         if let Some(thread) = &mut woken {
             thread.is_woken |= thread.is_running && !thread.is_in_kernel;
@@ -324,14 +295,19 @@ impl<W: Write> PerfettoWriter<W> {
         Ok(())
     }
 
-    fn begin_wait(&mut self, place: Place, event: &Event, boot_ns: u64) -> io::Result<()> {
+    fn begin_wait(
+        &mut self,
+        place: Place,
+        (wait, arg): (WaitKind, u64),
+        boot_ns: u64,
+    ) -> io::Result<()> {
         let thread = self.threads.at_mut(place);
         if std::mem::replace(&mut thread.is_waiting, true) {
             return Ok(());
         }
         let mut known = thread.waited;
         let track = self.track(place)?;
-        let name = Name::Wait(event.wait, event.arg);
+        let name = Name::Wait(wait, arg);
         self.on_track((TrackKind::Begin, track), name, &mut known, None, boot_ns)?;
         self.threads.at_mut(place).waited = known;
         Ok(())
@@ -450,7 +426,8 @@ impl<W: Write> PerfettoWriter<W> {
     /// Returns the id of a thread's track.
     #[inline]
     fn track(&mut self, place: Place) -> io::Result<u64> {
-        let thread = self.threads.at(place);
+        let thread = self.threads.at_mut(place);
+        thread.is_seen = true;
         if !thread.is_shown {
             self.show(place)?;
         }
@@ -483,14 +460,8 @@ impl<W: Write> PerfettoWriter<W> {
     /// # Errors
     /// Those of the output.
     pub fn finish(mut self, boot_ns: u64) -> io::Result<Counts> {
-        for place in self.threads.in_order() {
-            let thread = self.threads.at(place);
-            let slices = u32::from(thread.is_waiting) + u32::from(thread.is_in_kernel);
-            for _ in 0..slices + thread.spans {
-                let track = self.track(place)?;
-                self.encoder.end(track, &[], boot_ns)?;
-            }
-        }
+        let boot_ns = boot_ns.max(self.last_ns); // some events may have come later
+        self.end_slices(boot_ns)?;
         self.counters.all_are_due();
         self.count(boot_ns)?;
         for packet in self.bundles.drain() {

@@ -44,6 +44,15 @@ pub enum From {
     Now,
 }
 
+/// How far a ring was read.
+#[derive(Clone, Copy)]
+struct Next {
+    /// The number of the next event.
+    at: u64,
+    /// Events before it are missing.
+    has_gap: bool,
+}
+
 /// The rings of one process, and how far each was read.
 pub struct Rings {
     layout: Layout,
@@ -52,11 +61,13 @@ pub struct Rings {
     bound: Vec<u64>,
     /// Those of the time before the last call of [`Rings::follow_bound`].
     bound_before: Vec<u64>,
-    /// By the ring's address: the next event.
-    next: HashMap<u64, u64>,
+    /// By the ring's address: what is read next.
+    next: HashMap<u64, Next>,
     /// The rings that the last call has found.
     known: Vec<(Lane, u64)>,
     lost: u64,
+    /// See [`Rings::whole_from`].
+    whole_from: u64,
     /// See [`Rings::fullness`].
     fullness: f64,
     /// See [`Rings::read_to`].
@@ -78,6 +89,7 @@ impl Rings {
             next: HashMap::new(),
             known: Vec::new(),
             lost: 0,
+            whole_from: 0,
             fullness: 0.0,
             read_to: None,
             lost_before: None,
@@ -172,6 +184,30 @@ impl Rings {
         self.fullness
     }
 
+    /// Returns true if a ring that the last call of [`Rings::poll`] has found is used up to this
+    /// part of its slots by new events. It reads a few words of each.
+    pub fn are_filled(&self, memory: &dyn Memory, part: f64) -> bool {
+        let places: Vec<u64> = self.known.iter().map(|&(_, ring)| ring).collect();
+        let mut states = vec![0; places.len() * STATE_BYTES];
+        let are_read = memory.read_pieces(&places, STATE_BYTES, &mut states);
+        let mut rings = places
+            .iter()
+            .zip(states.chunks_exact(STATE_BYTES))
+            .zip(are_read);
+        rings.any(|((ring, state), is_read)| {
+            let [place, _, written] = state_of(state);
+            let capacity = 1u64 << (place & Layout::RING_CAPACITY);
+            let next = self.next.get(ring).map_or(0, |next| next.at);
+            is_read && written.saturating_sub(next) as f64 >= part * capacity as f64
+        })
+    }
+
+    /// Returns the stamp from which on no ring lacks an event, of those read so far: in each ring,
+    /// the first event after the last one that was overwritten.
+    pub fn whole_from(&self) -> u64 {
+        self.whole_from
+    }
+
     /// Returns how many events were overwritten before they were read, or had no room.
     pub fn lost(&mut self, memory: &dyn Memory) -> u64 {
         let counted = memory.word(self.layout.lost_events).unwrap_or(0);
@@ -193,18 +229,28 @@ impl Rings {
         }
         let mask = capacity - 1;
         let oldest = written.saturating_sub(mask).max(start);
+        // Events before `start` are missing in all rings at once: those had room at one time.
         let first = match self.from {
-            From::Oldest => oldest,
-            From::Now => written,
+            From::Oldest => Next {
+                at: oldest,
+                has_gap: oldest > start,
+            },
+            From::Now => Next {
+                at: written,
+                has_gap: false,
+            },
         };
-        let mut at = *self.next.entry(ring).or_insert(first);
+        let Next {
+            mut at,
+            mut has_gap,
+        } = *self.next.entry(ring).or_insert(first);
         let new = written.saturating_sub(at);
         self.fullness = self.fullness.max(new as f64 / capacity as f64);
         if at < oldest {
             // The writer would overwrite the next ones, too: one long gap instead of many.
             let from = oldest + (written - oldest) / 2;
             self.lost += from - at;
-            at = from;
+            (at, has_gap) = (from, true);
         }
         let end = written.min(at + AT_ONCE);
         let mut last = 0;
@@ -227,9 +273,13 @@ impl Rings {
                 let words: Words = std::array::from_fn(|n| word(slot, n));
                 if number < good || Event::from_words(words).is_none() {
                     self.lost += 1;
+                    has_gap = true;
                     continue;
                 }
                 last = words[0];
+                if std::mem::take(&mut has_gap) {
+                    self.whole_from = self.whole_from.max(last);
+                }
                 each(lane, words);
             }
             at += got as u64;
@@ -238,7 +288,8 @@ impl Rings {
         if at >= end && at < written {
             self.read_to = Some(self.read_to.map_or(last, |read_to| read_to.min(last)));
         }
-        self.next.insert(ring, at.max(first));
+        let at = at.max(first.at);
+        self.next.insert(ring, Next { at, has_gap });
     }
 }
 
@@ -356,13 +407,22 @@ mod tests {
         (0..3).for_each(|_| process.push());
         assert_eq!(stamps(&mut rings, &process), [1, 2, 3]);
         assert_eq!(rings.fullness(), 3.0 / CAPACITY as f64);
+        assert!(!rings.are_filled(&process, 0.1));
+        (0..2).for_each(|_| process.push());
+        assert!(rings.are_filled(&process, 0.25) && !rings.are_filled(&process, 0.3));
+        assert_eq!(stamps(&mut rings, &process), [4, 5]);
         (0..10).for_each(|_| process.push());
-        assert_eq!(stamps(&mut rings, &process), [10, 11, 12, 13]);
+        assert_eq!(rings.whole_from(), 0);
+        assert_eq!(stamps(&mut rings, &process), [12, 13, 14, 15]);
         assert_eq!(rings.lost(&process), 6);
+        assert_eq!(rings.whole_from(), 12);
+        let mut anew = Rings::new(layout(), From::Oldest);
+        assert_eq!(stamps(&mut anew, &process).first(), Some(&9));
+        assert_eq!(anew.whole_from(), 9, "the oldest that is there");
         let mut later = Rings::new(layout(), From::Now);
         assert!(stamps(&mut later, &process).is_empty());
         process.push();
-        assert_eq!(stamps(&mut later, &process), [14]);
+        assert_eq!(stamps(&mut later, &process), [16]);
     }
 
     #[test]

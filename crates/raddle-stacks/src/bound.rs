@@ -80,6 +80,15 @@ impl KernelTimes {
     }
 }
 
+/// Returns true if a kernel thread waits in the kernel: it neither executes nor wants a CPU.
+pub fn waits_in_kernel(pid: u32, tid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    let state = stat
+        .rsplit_once(") ")
+        .and_then(|(_, fields)| fields.chars().next());
+    state.is_some_and(|state| state != 'R')
+}
+
 /// Returns how often a kernel thread has begun to wait, by its number here.
 pub fn kernel_waits(pid: u32, tid: u32) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;

@@ -74,6 +74,7 @@ mod wake_series;
 
 pub use bound::{
     BoundThread, KernelTimes, kernel_thread_began_ns, kernel_waits, threads_and_bound,
+    waits_in_kernel,
 };
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture, capture_with};
 pub use carriers::{CarrierSlice, CarrierSlot, Carriers, EngineSlot, carriers};

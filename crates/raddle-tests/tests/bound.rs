@@ -199,6 +199,12 @@ fn a_trace_has_turns_waits_and_stays_in_the_kernel_of_bound_threads() {
         // It goes on each 100 ms.
         let stays = reader.waits.get("in the kernel").copied().unwrap_or(0);
         ensure!((5..=40).contains(&stays), "{stays} stays in the kernel");
+        // Threads that have no switch run all the time. One that wants a CPU is not in the kernel.
+        let computes = traced.get("bound-computes").context("the other one")?;
+        let turns = (computes.turns, reader.turns);
+        ensure!(turns.0 != 0 && turns.1 != 0, "{turns:?} turns");
+        let stays = computes.waits.get("in the kernel");
+        ensure!(stays.is_none(), "{stays:?} stays in the kernel");
         let waiter = traced.get("bound-locks").context("the waiter")?;
         let is_lock = |(name, _): &(&String, &u64)| name.starts_with("futex 0x");
         let waits: u64 = waiter.waits.iter().filter(is_lock).map(|it| it.1).sum();

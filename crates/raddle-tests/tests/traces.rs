@@ -116,6 +116,85 @@ fn every_turn_and_every_wait_is_in_the_trace() {
 }
 
 #[test]
+fn threads_that_live_for_some_milliseconds_have_names() {
+    let name = "traces::threads_that_live_for_some_milliseconds_have_names";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { .. } = mode else {
+            return Ok(());
+        };
+        let line = Program::build("brief.c")?.variants[0].command.clone();
+        let running = Running::start(mode, mode.command(&line)?, None)?;
+        running.wait_until_it_says("ready\n")?;
+        let folder = RunFolder::new(&format!("trace-brief-{mode}"))?;
+        let pid = running.pid().to_string();
+        let file = |name: &str| folder.path().join(name);
+        let (now, kept) = (file("now"), file("kept"));
+        let mut tracer = Command::new(raddle()?);
+        tracer.args(["trace", &pid, "-d", "1", "-o"]).arg(&now);
+        let tracer = tracer.stdout(std::process::Stdio::piped()).spawn()?;
+        std::thread::sleep(Duration::from_millis(500)); // usually it has begun by then
+        running.signal(Signal::USR1)?;
+        running.wait_until_it_says("ready\ndone\n")?;
+        let output = tracer.wait_with_output()?;
+        ensure!(output.status.success(), "{output:?}");
+        let mut last = Command::new(raddle()?);
+        last.args(["trace", &pid, "--last", "60", "-o"]).arg(&kept);
+        let output = last.output()?;
+        ensure!(output.status.success(), "{output:?}");
+        for file in [now, kept] {
+            let traced = read(&file)?;
+            for name in ["maker", "brief-named-0", "brief-named-3"] {
+                ensure!(traced.contains_key(name), "no {name}: {:?}", traced.keys());
+            }
+        }
+        Ok(())
+    });
+}
+
+/// The rings are read in several parts, and reach back to different times.
+#[test]
+fn what_was_kept_is_in_order_and_has_no_wait_over_a_pause() {
+    let name = "traces::what_was_kept_is_in_order_and_has_no_wait_over_a_pause";
+    in_every_mode(name, |mode| {
+        let Mode::Raddle { .. } = mode else {
+            return Ok(());
+        };
+        let mut line = Program::build("trading.c")?.variants[0].command.clone();
+        line.push("200000".into());
+        let running = Running::start(mode, mode.command(&line)?, None)?;
+        running.wait_until_it_says("ready\n")?;
+        let folder = RunFolder::new(&format!("trace-kept-{mode}"))?;
+        let file = folder.path().join("a");
+        let path = file.to_str().context("a path")?;
+        let pid = running.pid().to_string();
+        let recorder = |more: &[&str]| {
+            let line = [&["ctl", &pid, "flight-recorder"], more].concat();
+            succeed(&line)
+        };
+        recorder(&["on", "--events", "1048576"])?;
+        running.signal(Signal::USR1)?;
+        running.wait_until_it_says("ready\ndone\n")?;
+        recorder(&["off"])?;
+        running.signal(Signal::USR1)?;
+        running.wait_until_it_says("ready\ndone\ndone\n")?;
+        recorder(&["on"])?;
+        std::thread::sleep(Duration::from_millis(100));
+        succeed(&["trace", &pid, "--last", "60", "-o", path])?;
+        let traced = read(&file)?;
+        for name in ["seller", "buyer"] {
+            let turns = traced.get(name).map_or(0, |thread| thread.turns);
+            ensure!(turns >= 100_000, "{name}: {turns} turns");
+        }
+        // Its sleep before the pause has ended, and the one after it has begun at the new start.
+        let sleeps = &traced["sleeper"].waits["sleep"];
+        ensure!(*sleeps >= 4, "{sleeps} sleeps");
+        succeed(&["trace", &pid, "--last", "0.05", "-o", path, "--force"])?;
+        ensure!(read(&file)?.contains_key("sleeper"));
+        Ok(())
+    });
+}
+
+#[test]
 fn a_trace_ends_with_its_time_and_with_the_process() {
     let name = "traces::a_trace_ends_with_its_time_and_with_the_process";
     with_program(name, |mode, running| {

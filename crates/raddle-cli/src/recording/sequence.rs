@@ -30,6 +30,8 @@ pub(crate) struct Reading {
 pub(crate) struct Sequence {
     order: Order,
     clock: Clock,
+    /// The clock goes on from reading to reading.
+    goes_on: bool,
     told_ns: u64,
 }
 
@@ -39,7 +41,17 @@ impl Sequence {
         Sequence {
             order: Order::default(),
             clock,
+            goes_on: true,
             told_ns,
+        }
+    }
+
+    /// Of events that were kept, up to now. One clock gives all of them their times: another one
+    /// after each reading would give earlier events later times than the last one has.
+    pub(crate) fn of_the_past(clock: Clock) -> Sequence {
+        Sequence {
+            goes_on: false,
+            ..Sequence::new(clock, 0)
         }
     }
 
@@ -60,7 +72,9 @@ impl Sequence {
 
     /// Ends a reading: calls `each` with the events of which none comes late any more.
     pub(crate) fn tell(&mut self, reading: &Reading, mut each: impl FnMut(&Timed)) {
-        self.clock.go_on_to(reading.done);
+        if self.goes_on {
+            self.clock.go_on_to(reading.done);
+        }
         let now = reading.begun.stamp;
         let up_to = match reading.read_to {
             Some(read_to) => read_to.min(now),
@@ -86,5 +100,52 @@ impl Sequence {
     /// Returns what gives a stamp its time.
     pub(crate) fn clock(&self) -> Clock {
         self.clock
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use raddle_inspect::{EventKind, WaitKind};
+
+    fn moment(stamp: u64, boot_ns: u64) -> Moment {
+        Moment { stamp, boot_ns }
+    }
+
+    fn words(stamp: u64) -> Words {
+        let event = Event {
+            stamp,
+            kind: EventKind::SWITCH,
+            thread: 1,
+            other: 2,
+            wait: WaitKind::NONE,
+            arg: 0,
+        };
+        event.words()
+    }
+
+    /// The rate of the counter is known with an error, which grows with the distance.
+    #[test]
+    fn times_of_what_was_kept_do_not_fall_from_reading_to_reading() {
+        const S: u64 = 1_000_000_000;
+        let clock = Clock::between(moment(100 * S, 100 * S), moment(100 * S + S / 100, 101 * S));
+        let mut sequence = Sequence::of_the_past(clock);
+        let mut told = Vec::new();
+        for (number, stamp) in [(0, 95 * S), (1, 95 * S + 1000)] {
+            // This reading took a little longer than the counter says.
+            let done = moment(
+                100 * S + (2 + number) * S / 100,
+                (102 + number) * S + number * 500,
+            );
+            let reading = Reading {
+                begun: done,
+                done,
+                read_to: Some(stamp),
+                is_last: true,
+            };
+            sequence.add(Lane::Carrier(0), words(stamp));
+            sequence.tell(&reading, |timed| told.push(timed.boot_ns));
+        }
+        assert!(told.len() == 2 && told[0] <= told[1], "{told:?}");
     }
 }

@@ -11,14 +11,13 @@ use std::time::{Duration, Instant};
 
 use raddle_inspect::{Event, EventKind};
 use raddle_record::clock::Moment;
-use raddle_record::perfetto::{TEXTS_MAX, text_place};
 use raddle_record::rings::{Lane, Words};
 use raddle_stacks::Memory;
-use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
+use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::bound::Looks;
 use super::spool::{LOOK_EVERY, Record, Spool};
-use super::tracer::text;
+use super::texts::Texts;
 use super::wakers::Wakers;
 use crate::recording::{Copies, Reading, Recording};
 
@@ -31,9 +30,7 @@ pub(super) struct Copier<'o> {
     spool: Spool<'o>,
     wakers: Wakers,
     looks: Looks,
-    /// The places of texts that were read, and of those that have to be.
-    texts: FxHashSet<(u64, u8)>,
-    wanted: Vec<(u64, u8)>,
+    texts: Texts,
     /// Hashes of the names that the spool has, by threads.
     names: FxHashMap<u32, u64>,
     /// When names were read last.
@@ -53,8 +50,7 @@ impl<'o> Copier<'o> {
             spool,
             wakers: Wakers::new(pid),
             looks: Looks::new(pid),
-            texts: FxHashSet::default(),
-            wanted: Vec::new(),
+            texts: Texts::default(),
             names: FxHashMap::default(),
             named: Instant::now(),
             has_new: false,
@@ -86,8 +82,8 @@ impl<'o> Copier<'o> {
     /// Ends the recording, and returns what it has.
     pub(super) fn finish(mut self, recording: &mut Recording) -> Spool<'o> {
         self.name_all(recording);
-        for (carrier, tid) in recording.running() {
-            self.spool.record(&Record::Runs { carrier, tid });
+        for (lane, tid) in recording.running() {
+            self.spool.record(&Record::Runs { lane, tid });
         }
         self.spool
     }
@@ -106,14 +102,6 @@ impl<'o> Copier<'o> {
             self.names.insert(tid, hash);
         }
     }
-
-    /// An event has a text at this place.
-    #[cold]
-    fn want(&mut self, place: (u64, u8)) {
-        if self.texts.insert(place) {
-            self.wanted.push(place);
-        }
-    }
 }
 
 impl Copies for Copier<'_> {
@@ -129,19 +117,12 @@ impl Copies for Copier<'_> {
                 self.has_new = true;
                 self.names.remove(&event.thread); // that of a thread with this id before
             }
-            _ => {
-                if let Some(place) = text_place(&event) {
-                    self.want(place);
-                }
-            }
+            _ => self.texts.note(&event),
         }
     }
 
     fn read(&mut self, reading: &Reading, memory: &dyn Memory) {
-        for place in self.wanted.drain(..) {
-            let text = &text(memory, place);
-            self.spool.record(&Record::Text { place, text });
-        }
+        self.texts.read(memory, &mut self.spool);
         self.readings += 1;
         if self.readings.is_multiple_of(LOOK_EVERY) || reading.is_last {
             let spool = &mut self.spool;
@@ -151,9 +132,6 @@ impl Copies for Copier<'_> {
             });
         }
         self.spool.record(&Record::Read(*reading));
-        if self.texts.len() >= TEXTS_MAX {
-            self.texts.clear();
-            self.spool.record(&Record::ForgetTexts);
-        }
+        self.texts.forget_many(&mut self.spool);
     }
 }

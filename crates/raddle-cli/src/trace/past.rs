@@ -36,7 +36,7 @@ struct Past {
 pub(super) fn show(arguments: &TraceArguments, path: &Path) -> Result<ExitCode> {
     let past = open(path)?;
     let shown = path.display();
-    let events = read(&past);
+    let (events, whole_from) = read(&past);
     let words: [u64; 4] = std::array::from_fn(|at| {
         let place = past.layout.event_moments.wrapping_add(at as u64 * 8);
         past.memory.word(place).unwrap_or(0)
@@ -53,18 +53,19 @@ pub(super) fn show(arguments: &TraceArguments, path: &Path) -> Result<ExitCode> 
     let end_ns = clock.boot_ns(last.stamp);
     let last_ns = arguments.last.map(|seconds| (seconds * 1e9) as u64);
     let begin_ns = last_ns.map_or(0, |last_ns| end_ns.saturating_sub(last_ns));
-    let times = events
-        .iter()
-        .map(|(lane, event)| (*lane, event, clock.boot_ns(event.stamp)));
-    let mut times = times.filter(|&(.., at_ns)| at_ns >= begin_ns).peekable();
-    let start_ns = times.peek().map_or(end_ns, |&(.., at_ns)| at_ns);
+    let first_ns = clock.boot_ns(events.first().map_or(0, |(_, event)| event.stamp));
+    let whole_ns = clock.boot_ns(whole_from).max(first_ns);
     let output = Output::create_or_stdout(&arguments.output, arguments.force)?;
     let failed = |error| output.failed(&error);
-    let mut tracer = Tracer::new(output.file(), past.pid, Vec::new(), start_ns).map_err(failed)?;
+    let process = (past.pid, Vec::new());
+    let mut tracer =
+        Tracer::of_the_past(output.file(), process, begin_ns, whole_ns).map_err(failed)?;
     tracer.name_all(past.names.iter().cloned());
-    for (lane, event, at_ns) in times {
-        tracer.take(&*past.memory, lane, event, at_ns);
+    for (lane, event) in &events {
+        tracer.take(&*past.memory, *lane, event, clock.boot_ns(event.stamp));
     }
+    tracer.name_all(past.names.iter().cloned());
+    let start_ns = tracer.first_ns().unwrap_or(end_ns);
     let counts = tracer.finish(end_ns).map_err(failed)?;
     say_what_is_there(past.pid, &counts, end_ns - start_ns, output)?;
     if let Some(missing) = past.missing {
@@ -129,8 +130,8 @@ fn open(path: &Path) -> Result<Past, Failure> {
     })
 }
 
-/// Returns the events in the order of time.
-fn read(past: &Past) -> Vec<(Lane, Event)> {
+/// Returns the events in the order of time, and the stamp from which on none is missing.
+fn read(past: &Past) -> (Vec<(Lane, Event)>, u64) {
     let mut order = Order::default();
     let mut rings = Rings::new(past.layout, From::Oldest);
     rings.follow_bound(past.bound.iter().copied());
@@ -141,5 +142,5 @@ fn read(past: &Past) -> Vec<(Lane, Event)> {
     }
     let mut events = Vec::new();
     order.tell(u64::MAX, |lane, event| events.push((lane, event)));
-    events
+    (events, rings.whole_from())
 }

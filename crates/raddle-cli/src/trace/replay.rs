@@ -1,5 +1,6 @@
 //! A trace of what a spool has: the events in the order of time, and what was read beside them.
 
+use std::fs::File;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use raddle_stacks::Memory;
 
-use super::bound::Stays;
-use super::spool::{LOOK_EVERY, Pieces, Record, words};
+use super::bound::{Found, Stays};
+use super::spool::{self, LOOK_EVERY, Pieces, Record, words};
 use super::tracer::Tracer;
 use crate::failure::say;
 use crate::recording::Sequence;
@@ -27,17 +28,17 @@ impl Memory for Nothing {
     }
 }
 
-/// Writes what the pieces have. `ends` is true once a signal has come: the next one ends this
-/// command.
+/// Writes what the pieces have to `file`, by `tracer`, as far as there is room: returns what says
+/// that there is none. `ends` is true once a signal has come: the next one ends this command.
 ///
 /// # Errors
 /// Those of reading. Those of the trace are kept by `tracer`.
 pub(super) fn replay<W: Write>(
     mut pieces: Pieces,
     sequence: &mut Sequence,
-    tracer: &mut Tracer<W>,
+    (tracer, file): (&mut Tracer<W>, &File),
     ends: &Arc<AtomicBool>,
-) -> io::Result<()> {
+) -> io::Result<Option<io::Error>> {
     // It may be refused; then this costs the process some more.
     let _ = rustix::process::nice(NICER);
     let begun = Instant::now();
@@ -46,7 +47,12 @@ pub(super) fn replay<W: Write>(
     let mut ahead = Ahead::new(pieces.clone());
     let mut piece = Vec::new();
     let mut readings = 0;
-    while !tracer.has_failed() && pieces.next(&mut piece)? {
+    let mut room = None;
+    while !tracer.has_ended() && pieces.next(&mut piece)? {
+        room = spool::room(file)?;
+        if let Some((bytes, _)) = room {
+            tracer.set_room(bytes);
+        }
         let mut rest = &piece[..];
         while let Some(record) = Record::take(&mut rest) {
             if let Record::Read(_) = record {
@@ -62,7 +68,8 @@ pub(super) fn replay<W: Write>(
             ends.store(true, Ordering::Relaxed);
         }
     }
-    Ok(())
+    let why = room.filter(|_| tracer.full_ns().is_some());
+    Ok(why.map(|(_, error)| error.into()))
 }
 
 /// Reads the spool ahead of the events, for what is known of other processes: that is read behind
@@ -118,11 +125,12 @@ fn take<W: Write>(
             words(events).for_each(|words| sequence.add(lane, words));
         }
         Record::Read(reading) => sequence.tell(&reading, |timed| {
-            stays.event(timed.lane, &timed.event);
+            stays.event(timed.lane, &timed.event, timed.boot_ns);
             tracer.take(&Nothing, timed.lane, &timed.event, timed.boot_ns);
         }),
-        Record::Looked => stays.look(sequence.told_ns(), |lane, event, boot_ns| {
-            tracer.take(&Nothing, lane, event, boot_ns);
+        Record::Looked => stays.look(sequence.told_ns(), |found, boot_ns| match found {
+            Found::Stay(lane, event) => tracer.take(&Nothing, lane, &event, boot_ns),
+            Found::Share(tid, percent) => tracer.kernel_share(tid, percent, boot_ns),
         }),
         Record::Name { tid, group, name } => tracer.name(tid, name, group),
         Record::Text { place, text } => tracer.text(place, text),
@@ -135,6 +143,7 @@ fn take<W: Write>(
         } => stays.add(tid, carrier, is_running, sequence.told_ns()),
         Record::Unbound { tid } => stays.remove(tid),
         Record::Still { tid, is_still } => stays.set_still(tid, is_still),
-        Record::Runs { carrier, tid } => tracer.runs_at_end(carrier, tid),
+        Record::Used { tid, used_ns } => stays.set_used(tid, used_ns),
+        Record::Runs { lane, tid } => tracer.runs_at_end(lane, tid),
     }
 }

@@ -5,9 +5,11 @@
 //! - Records are put one behind the other into a buffer. Full buffers are kept, up to [`IN_MEMORY`]
 //!   bytes, and then written to a file without a name, beside the trace: a short recording needs
 //!   none.
-//! - A trace needs several times the room of its events. The spool ends while there is still room
-//!   for the trace of what it has ([`TRACE_PARTS`]), and when it can't be written. What came before
-//!   is good; what comes after is dropped.
+//! - A trace needs several times the room of its events, how many is not known before. The spool
+//!   ends when there is no room for the smallest trace of what it has ([`LEAST_TRACE`]), and when
+//!   it can't be written. The trace ends when the room ends ([`room`]).
+//! - The reading of the rings in which the spool ends is taken as a whole: its events can't be told
+//!   otherwise. They stay in memory. What comes after is dropped.
 //! - Reading gives room back: what was read is cut out of the file.
 
 mod record;
@@ -30,11 +32,13 @@ pub(super) use record::{Record, words};
 const BUFFER: usize = 1 << 18;
 /// Bytes of full buffers that are kept. Memory costs a fifth of a file's pages.
 const IN_MEMORY: u64 = 1 << 24;
-/// The room that a trace is expected to need, in parts of its spool, with that of the rest of the
-/// spool meanwhile. Measured are four and a half.
-const TRACE_PARTS: u64 = 5;
+/// The least bytes of a trace for each two of its spool: measured are three to nine.
+const LEAST_TRACE: u64 = 3;
+/// What a file system needs for a file beside its bytes: so many bytes, and a part of the room.
+const SLACK: u64 = 1 << 16;
+const SLACK_PART: u64 = 128;
 /// Bytes that are given back at once.
-const CUT: u64 = 1 << 25;
+const CUT: u64 = 1 << 22;
 /// Other processes are looked for at every so many readings, so that one look does for more
 /// objects: what is read of them stands up to so many readings behind the events that need it.
 pub(super) const LOOK_EVERY: usize = 5;
@@ -54,8 +58,12 @@ pub(super) struct Spool<'o> {
     file: Option<File>,
     /// Bytes of the file that are good.
     length: u64,
-    /// Why nothing more is taken.
+    /// Full buffers of the reading in which the spool ends.
+    rest: Vec<Vec<u8>>,
+    /// Why nothing more is taken after this reading.
     end: Option<io::Error>,
+    /// The reading is over.
+    is_closed: bool,
 }
 
 impl<'o> Spool<'o> {
@@ -69,14 +77,19 @@ impl<'o> Spool<'o> {
             kept_bytes: 0,
             file: None,
             length: 0,
+            rest: Vec::new(),
             end: None,
+            is_closed: false,
         }
     }
 
     /// Takes an event.
     #[inline]
     pub(super) fn event(&mut self, lane: Lane, words: Words) {
-        if self.is_due() && !self.write() {
+        if self.is_due() {
+            self.write();
+        }
+        if self.is_closed {
             return;
         }
         if self.open.is_none_or(|(open, _)| open != lane) {
@@ -91,13 +104,20 @@ impl<'o> Spool<'o> {
         self.buffer.extend_from_slice(&bytes);
     }
 
-    /// Takes another record.
+    /// Takes another record. After the end it must not tell a time: events are missing.
     pub(super) fn record(&mut self, record: &Record<'_>) {
-        if self.is_due() && !self.write() {
+        if self.is_due() {
+            self.write();
+        }
+        let tells = matches!(record, Record::Read(_) | Record::Looked);
+        if self.is_closed && tells {
             return;
         }
         self.close();
         record.put(&mut self.buffer);
+        if let Record::Read(_) = record {
+            self.is_closed = self.end.is_some();
+        }
     }
 
     /// Ends the record of events.
@@ -113,21 +133,24 @@ impl<'o> Spool<'o> {
         self.buffer.len() >= BUFFER - BUFFER / 8
     }
 
-    /// Empties the buffer. Returns false if nothing more can be taken.
+    /// Empties the buffer.
     #[cold]
-    fn write(&mut self) -> bool {
+    fn write(&mut self) {
         self.close();
         if self.end.is_none() {
             self.end = self.try_write().err();
         }
-        self.end.is_none() // else the buffer stays full
+        if self.end.is_some() {
+            let empty = Vec::with_capacity(BUFFER);
+            self.rest.push(std::mem::replace(&mut self.buffer, empty));
+        }
     }
 
     fn try_write(&mut self) -> io::Result<()> {
         let length = (HEAD + self.buffer.len()) as u64;
         // There must be room for the next buffer, too: it is full when more is asked for.
         let all = self.kept_bytes + self.length + length + BUFFER as u64;
-        has_room(self.output.file(), all.saturating_mul(TRACE_PARTS))?;
+        self.has_room(all.saturating_mul(LEAST_TRACE) / 2)?;
         if self.kept_bytes < IN_MEMORY {
             self.kept_bytes += length;
             let empty = Vec::with_capacity(BUFFER);
@@ -146,7 +169,16 @@ impl<'o> Spool<'o> {
         Ok(())
     }
 
-    /// Returns true if nothing more is taken.
+    /// Fails if the output is a file and has no room for a trace of so many bytes. What is in the
+    /// spool's file gives room back.
+    fn has_room(&self, bytes: u64) -> io::Result<()> {
+        match room(self.output.file())? {
+            Some((room, why)) if room.saturating_add(self.length) < bytes => Err(why.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Returns true if nothing more is taken after this reading.
     pub(super) fn has_ended(&self) -> bool {
         self.end.is_some()
     }
@@ -154,12 +186,13 @@ impl<'o> Spool<'o> {
     /// Ends the spool. Returns what reads it, and why it has ended before the recording.
     pub(super) fn into_pieces(mut self) -> (Pieces, Option<io::Error>) {
         self.close();
+        self.rest.push(self.buffer);
         let pieces = Pieces {
             content: Rc::new(Content {
                 kept: self.kept,
                 file: self.file,
                 length: self.length,
-                rest: self.buffer,
+                rest: self.rest,
             }),
             next: 0,
             at: 0,
@@ -169,29 +202,31 @@ impl<'o> Spool<'o> {
     }
 }
 
-/// Fails if the output is a file and has no room for so many bytes more.
-fn has_room(output: &File, bytes: u64) -> io::Result<()> {
-    let is_file = FileType::from_raw_mode(fstat(output)?.st_mode) == FileType::RegularFile;
-    if !is_file {
-        return Ok(());
+/// Returns how many bytes a file can have, and what it means that it has no more; `None` if it is
+/// no regular file.
+pub(super) fn room(file: &File) -> io::Result<Option<(u64, Errno)>> {
+    let state = fstat(file)?;
+    if FileType::from_raw_mode(state.st_mode) != FileType::RegularFile {
+        return Ok(None);
     }
-    let most = getrlimit(Resource::Fsize).current;
-    if most.is_some_and(|most| most < bytes) {
-        return Err(Errno::FBIG.into());
-    }
-    let free = fstatvfs(output).map(|it| it.f_bavail.saturating_mul(it.f_frsize));
-    if free.is_ok_and(|free| free < bytes) {
-        return Err(Errno::NOSPC.into());
-    }
-    Ok(())
+    let most = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
+    let free = fstatvfs(file).map(|it| it.f_bavail.saturating_mul(it.f_frsize));
+    let free = free.unwrap_or(u64::MAX);
+    let slack = SLACK.saturating_add(free / SLACK_PART);
+    let on_disk = (state.st_size as u64).saturating_add(free.saturating_sub(slack));
+    Ok(Some(if most < on_disk {
+        (most, Errno::FBIG)
+    } else {
+        (on_disk, Errno::NOSPC)
+    }))
 }
 
-/// What a spool has: full buffers, the file, and the last buffer.
+/// What a spool has: full buffers, the file, and the last buffers.
 struct Content {
     kept: Vec<Vec<u8>>,
     file: Option<File>,
     length: u64,
-    rest: Vec<u8>,
+    rest: Vec<Vec<u8>>,
 }
 
 /// The pieces of a spool, each of whole records.
@@ -230,10 +265,9 @@ impl Pieces {
             self.read(file, content.length, to)?;
             return Ok(true);
         }
-        let piece = match self.next {
-            next if next < kept => &content.kept[next],
-            next if next == kept => &content.rest,
-            _ => return Ok(false),
+        let mut pieces = content.kept.iter().chain(&content.rest);
+        let Some(piece) = pieces.nth(self.next) else {
+            return Ok(false);
         };
         to.extend_from_slice(piece);
         self.next += 1;

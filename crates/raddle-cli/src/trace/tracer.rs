@@ -10,6 +10,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use raddle_inspect::{Event, EventKind, WaitKind};
 use raddle_stacks::Memory;
 
+use super::before::Before;
+use super::texts::text;
 use super::wakers::{Wakers, is_by_kernel};
 use crate::peers::Object;
 
@@ -17,9 +19,15 @@ use crate::peers::Object;
 pub(super) struct Tracer<W> {
     writer: PerfettoWriter<W>,
     failure: Option<io::Error>,
-    /// Of a trace that begins now: the carriers without a switch so far run the thread that they
-    /// ran at the begin.
-    begun: Option<Begun>,
+    /// The carriers without a switch so far run the thread that they ran at the begin.
+    begun: Begun,
+    /// What was there before, if the first events are left out.
+    past: Option<Past>,
+    /// The time of the first event, and that of the first one without room.
+    first_ns: Option<u64>,
+    full_ns: Option<u64>,
+    /// The bytes that the trace can have.
+    room: u64,
     wakers: Source,
 }
 
@@ -35,20 +43,38 @@ enum Source {
     Past(Box<Wakers>),
 }
 
-/// See [`Tracer::begins_now`].
+/// The begin of a trace, or of what follows a pause of the recording.
 struct Begun {
     boot_ns: u64,
     /// The carriers that have switched.
     switched: FxHashSet<Lane>,
 }
 
+/// See [`Tracer::of_the_past`].
+struct Past {
+    /// No event is missing from then on.
+    whole_ns: u64,
+    before: Before,
+}
+
 impl<W: io::Write> Tracer<W> {
-    /// Begins a trace that starts at `boot_ns`.
+    /// Begins a trace that starts at `boot_ns`. It shows what carriers run at its begin: the thread
+    /// that their first switch leaves; and what threads wait for: by their first wake-up. All
+    /// events from `boot_ns` on must follow.
     pub(super) fn new(output: W, pid: u32, command: Vec<String>, boot_ns: u64) -> io::Result<Self> {
+        let mut writer = PerfettoWriter::new(output, pid, command, boot_ns)?;
+        writer.begins(boot_ns);
         Ok(Tracer {
-            writer: PerfettoWriter::new(output, pid, command, boot_ns)?,
+            writer,
             failure: None,
-            begun: None,
+            begun: Begun {
+                boot_ns,
+                switched: FxHashSet::default(),
+            },
+            past: None,
+            first_ns: None,
+            full_ns: None,
+            room: u64::MAX,
             wakers: Source::Told {
                 by: FxHashMap::default(),
                 last: None,
@@ -75,39 +101,119 @@ impl<W: io::Write> Tracer<W> {
         by.extend(last.clone().map(|woken_by| (object, woken_by)));
     }
 
-    /// Has the trace show what carriers run at its begin: the thread that their first switch
-    /// leaves. All events from `boot_ns` on must follow.
-    pub(super) fn begins_now(&mut self, boot_ns: u64) {
-        self.begun = Some(Begun {
-            boot_ns,
-            switched: FxHashSet::default(),
+    /// As [`Tracer::new`], of events that were kept. Those before `boot_ns` only tell what carriers
+    /// and threads do then. No event is missing from `whole_ns` on, and earlier ones are left out.
+    pub(super) fn of_the_past(
+        output: W,
+        (pid, command): (u32, Vec<String>),
+        boot_ns: u64,
+        whole_ns: u64,
+    ) -> io::Result<Self> {
+        let mut tracer = Tracer::new(output, pid, command, boot_ns.max(whole_ns))?;
+        tracer.past = Some(Past {
+            whole_ns,
+            before: Before::default(),
         });
+        Ok(tracer)
+    }
+
+    /// Returns the time of the first event that was written.
+    pub(super) fn first_ns(&self) -> Option<u64> {
+        self.first_ns
+    }
+
+    /// Tells how many bytes the trace can have. It ends before it has more.
+    pub(super) fn set_room(&mut self, bytes: u64) {
+        self.room = bytes;
+    }
+
+    /// Returns the time at which the trace has ended for want of room.
+    pub(super) fn full_ns(&self) -> Option<u64> {
+        self.full_ns
     }
 
     /// Shows what a carrier has run since the begin, if that is not known yet.
     fn ran_from_begin(&mut self, lane: Lane, tid: u32, until_ns: u64) {
-        let Some(begun) = &mut self.begun else {
-            return;
-        };
-        if begun.switched.insert(lane) && tid != 0 && self.failure.is_none() {
-            let event = Event {
-                stamp: 0,
-                kind: EventKind::SWITCH,
-                thread: 0,
-                other: tid,
-                wait: WaitKind::NONE,
-                arg: 0,
-            };
-            let boot_ns = begun.boot_ns.min(until_ns);
+        let is_new = self.begun.switched.insert(lane) && tid != 0;
+        if is_new && !self.has_ended() {
+            let event = event_of(EventKind::SWITCH, 0, tid);
+            let boot_ns = self.begun.boot_ns.min(until_ns);
             self.failure = self.writer.event(lane, &event, boot_ns).err();
         }
     }
 
+    /// Shows what was there before, at the begin.
+    fn begin(&mut self, before: Before) -> io::Result<()> {
+        let begin_ns = self.begun.boot_ns;
+        for (lane, tid) in before.running {
+            self.begun.switched.insert(lane);
+            let runs = event_of(EventKind::SWITCH, 0, tid);
+            self.writer.event(lane, &runs, begin_ns)?;
+        }
+        for (tid, doing) in before.threads {
+            for (address, length) in doing.spans {
+                let mut span = event_of(EventKind::SPAN_BEGIN, tid, 0);
+                (span.arg, span.wait) = (address, WaitKind(length.into()));
+                self.writer.event(Lane::Other, &span, begin_ns)?;
+            }
+            if let Some(wait) = doing.waits {
+                self.writer.waits(tid, wait, begin_ns)?;
+            }
+            if doing.is_in_kernel {
+                let stays = event_of(EventKind::BLOCK, tid, 0);
+                self.writer.event(Lane::Other, &stays, begin_ns)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Recording goes on after a pause, or begins. Nothing is known of what happened before.
+    fn starts(&mut self, boot_ns: u64) {
+        if boot_ns <= self.begun.boot_ns || self.failure.is_some() {
+            return;
+        }
+        self.failure = self.writer.pauses().err();
+        self.writer.begins(boot_ns);
+        self.begun.boot_ns = boot_ns;
+        self.begun.switched.clear();
+    }
+
     /// Writes an event; its text is in `memory`.
     pub(super) fn take(&mut self, memory: &dyn Memory, lane: Lane, event: &Event, boot_ns: u64) {
+        if self.writer.bytes() > self.room {
+            self.full_ns.get_or_insert(boot_ns);
+        }
+        if self.full_ns.is_some() {
+            return;
+        }
+        if let Some(past) = &mut self.past {
+            if boot_ns < self.begun.boot_ns {
+                if boot_ns >= past.whole_ns {
+                    past.before.event(lane, event);
+                    self.know_text(memory, event);
+                }
+                return;
+            }
+            let before = std::mem::take(&mut past.before);
+            self.past = None;
+            self.failure = self.begin(before).err();
+        }
+        if event.kind == EventKind::START {
+            return self.starts(boot_ns);
+        }
+        self.first_ns.get_or_insert(boot_ns);
+        self.write(memory, lane, event, boot_ns);
+    }
+
+    /// Has the writer know the text of an event.
+    fn know_text(&mut self, memory: &dyn Memory, event: &Event) {
         if let Some(place) = self.writer.wants_text(event) {
             self.writer.text(place, &text(memory, place));
         }
+    }
+
+    fn write(&mut self, memory: &dyn Memory, lane: Lane, event: &Event, boot_ns: u64) {
+        self.know_text(memory, event);
         if matches!(event.kind, EventKind::SWITCH | EventKind::END) {
             self.ran_from_begin(lane, event.thread, boot_ns);
         }
@@ -137,7 +243,7 @@ impl<W: io::Write> Tracer<W> {
 
     /// Tells the name of a thread, and the number of its engine or share.
     pub(super) fn name(&mut self, tid: u32, name: &str, group: u32) {
-        if self.failure.is_none() {
+        if self.failure.is_none() && self.full_ns.is_none() {
             self.failure = self.writer.name(tid, name, group).err();
         }
     }
@@ -153,36 +259,39 @@ impl<W: io::Write> Tracer<W> {
     }
 
     /// Returns whether an event could not be written.
-    pub(super) fn has_failed(&self) -> bool {
-        self.failure.is_some()
+    pub(super) fn has_ended(&self) -> bool {
+        self.failure.is_some() || self.full_ns.is_some()
     }
 
     /// Tells which thread a carrier runs at the end.
-    pub(super) fn runs_at_end(&mut self, carrier: u32, tid: u32) {
-        self.ran_from_begin(Lane::Carrier(carrier), tid, u64::MAX);
+    pub(super) fn runs_at_end(&mut self, lane: Lane, tid: u32) {
+        self.ran_from_begin(lane, tid, u64::MAX);
+    }
+
+    /// Tells which percentage of its time a bound thread has spent in the kernel from then on.
+    pub(super) fn kernel_share(&mut self, tid: u32, percent: u8, boot_ns: u64) {
+        if !self.has_ended() {
+            self.failure = self.writer.kernel_share(tid, percent, boot_ns).err();
+        }
     }
 
     /// Ends the trace at `boot_ns`. An error that was met before is that of the trace.
     pub(super) fn finish(self, boot_ns: u64) -> io::Result<Counts> {
         match self.failure {
             Some(error) => Err(error),
-            None => self.writer.finish(boot_ns),
+            None => self.writer.finish(self.full_ns.unwrap_or(boot_ns)),
         }
     }
 }
 
-/// Returns the text at a place, or its address.
-pub(super) fn text(memory: &dyn Memory, (address, length): (u64, u8)) -> String {
-    let mut bytes = [0; Event::TEXT_MAX];
-    let most = if length == 0 {
-        bytes.len()
-    } else {
-        length.into()
-    };
-    let got = memory.read(address, &mut bytes[..most]);
-    let text = bytes[..got].split(|&byte| byte == 0).next();
-    match text {
-        Some(text) if !text.is_empty() => String::from_utf8_lossy(text).into_owned(),
-        _ => format!("{address:#x}"),
+/// An event of a thread, made here.
+fn event_of(kind: EventKind, thread: u32, other: u32) -> Event {
+    Event {
+        stamp: 0,
+        kind,
+        thread,
+        other,
+        wait: WaitKind::NONE,
+        arg: 0,
     }
 }

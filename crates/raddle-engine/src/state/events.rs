@@ -52,7 +52,7 @@ pub(crate) fn record(seconds: u32, capacity: u32, [samples, wakes]: [u32; 2]) {
         _ => u64::from(capacity).clamp(*CAPACITIES.start(), *CAPACITIES.end()),
     };
     let kept = kept.next_power_of_two();
-    recorder.capacity.fetch_max(kept, Ordering::AcqRel);
+    let grows = recorder.capacity.fetch_max(kept, Ordering::AcqRel) < kept;
     if recorder.moments[0].load(Ordering::Relaxed) == 0 {
         note_moment(0);
     }
@@ -66,6 +66,10 @@ pub(crate) fn record(seconds: u32, capacity: u32, [samples, wakes]: [u32; 2]) {
     PROCESS
         .all_carriers()
         .for_each(|carrier| open(&carrier.events));
+    if grows || !is_on() {
+        // Earlier events are not in the new memory. Carriers record once they see the bit.
+        note_elsewhere(EventKind::START, None, 0);
+    }
     let before = accounting::ON.fetch_or(accounting::EVENTS, Ordering::SeqCst);
     if before & accounting::EVENTS == 0 {
         // Those that wait already would be followed only once they have run.
@@ -168,6 +172,9 @@ pub(crate) fn switched(carrier: &Carrier, next: Option<&Thread>) {
         EventKind::SWITCH
     };
     let event = event(kind, thread, next.map_or(0, Thread::tid));
+    if let Some(thread) = thread.filter(|_| ends) {
+        note_name(carrier, thread); // no tool can read it any more
+    }
     push(carrier, event);
     if let Some(thread) = thread {
         wakers::waits(thread, event.stamp);
@@ -256,6 +263,26 @@ pub fn created(thread: &Thread, parent: &Thread) {
             parent.tid(),
         );
     }
+}
+
+/// `thread` has another name.
+pub fn named(thread: &Thread) {
+    if is_on() {
+        note_name(Carrier::current(), thread);
+    }
+}
+
+/// Notes the name of `thread`, on `carrier`, the calling one.
+#[cold]
+fn note_name(carrier: &Carrier, thread: &Thread) {
+    let stamp = raddle_arch::timestamp();
+    let name = thread.name();
+    let (part, rest) = name.split_at(Event::NAME_PART);
+    let note = |kind, part: &[u8]| push(carrier, Event::of_name(kind, stamp, thread.tid(), part));
+    if rest.iter().any(|&byte| byte != 0) {
+        note(EventKind::NAME_REST, rest);
+    }
+    note(EventKind::NAME, part);
 }
 
 /// `thread` has been given `own`, a carrier that runs nothing else.

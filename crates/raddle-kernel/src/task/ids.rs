@@ -8,7 +8,7 @@ use crate::scheduling;
 use core::fmt::Write;
 use core::sync::atomic::Ordering;
 use raddle_engine::thread::TID_BASE;
-use raddle_engine::{Carrier, PROCESS, Thread, switch};
+use raddle_engine::{Carrier, PROCESS, Thread, events, switch};
 use raddle_sys::{err, errno, is_err, nr, prctl, sys};
 
 /// `gettid(2)`.
@@ -48,6 +48,7 @@ pub fn in_child() {
 /// and its own one for a bound thread.
 pub fn set_name(thread: &Thread, name: &[u8]) {
     thread.set_name(name);
+    events::named(thread);
     shares::named(thread, name);
     // SAFETY: null or a carrier, which lives for ever.
     let own = unsafe { thread.bound.load(Ordering::Acquire).as_ref() };

@@ -162,6 +162,8 @@ pub(super) struct Encoder<W> {
     /// [`BUFFER`] bytes, of which so many are used.
     buffer: Box<[u8]>,
     used: usize,
+    /// How many bytes were written.
+    written: u64,
 }
 
 impl<W: Write> Encoder<W> {
@@ -170,7 +172,14 @@ impl<W: Write> Encoder<W> {
             output,
             buffer: vec![0; BUFFER].into(),
             used: 0,
+            written: 0,
         }
+    }
+
+    /// Returns how many bytes all packets have.
+    #[inline]
+    pub(super) fn bytes(&self) -> u64 {
+        self.written + self.used as u64
     }
 
     pub(super) fn packet(&mut self, packet: &TracePacket) -> io::Result<()> {
@@ -297,6 +306,7 @@ impl<W: Write> Encoder<W> {
         if self.buffer.len() - self.used < bytes.len() {
             self.write_out()?;
             if bytes.len() > self.buffer.len() {
+                self.written += bytes.len() as u64;
                 return self.output.write_all(bytes);
             }
         }
@@ -308,6 +318,7 @@ impl<W: Write> Encoder<W> {
     #[cold]
     fn write_out(&mut self) -> io::Result<()> {
         let used = std::mem::take(&mut self.used);
+        self.written += used as u64;
         self.output.write_all(&self.buffer[..used])
     }
 

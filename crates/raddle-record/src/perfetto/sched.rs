@@ -13,6 +13,8 @@ const PRIORITY: u8 = 120;
 const BY_NO_THREAD: u64 = 1 << 4;
 /// Events that are kept until they are written in one packet.
 const BUNDLE: usize = 1024;
+/// Bytes of such a packet, of threads with names of some bytes.
+const BUNDLE_BYTES: u64 = 1 << 15;
 
 /// The bundles of all CPUs.
 #[derive(Default)]
@@ -36,6 +38,16 @@ impl Bundles {
             self.first.push(Bundle::new(number as u32));
         }
         &mut self.first[at]
+    }
+
+    /// Returns how many bytes the packets of what is left have at most.
+    #[inline]
+    pub(super) fn bytes(&self) -> u64 {
+        (self.first.len() + self.others.len()) as u64 * BUNDLE_BYTES
+    }
+
+    pub(super) fn all_mut(&mut self) -> impl Iterator<Item = &mut Bundle> {
+        self.first.iter_mut().chain(self.others.values_mut())
     }
 
     /// Takes the packets of what is left.

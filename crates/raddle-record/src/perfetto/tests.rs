@@ -346,3 +346,38 @@ fn the_end_of_a_wait_names_the_process_that_has_woken_the_thread() {
     let flags: Vec<_> = sched.flat_map(|it| &it.waking_common_flags).collect();
     assert_eq!(flags, [&16; 3]);
 }
+
+#[test]
+fn a_thread_that_is_woken_first_has_waited_from_the_begin_and_a_pause_ends_all() {
+    let mut bytes = Vec::new();
+    let mut writer = PerfettoWriter::new(&mut bytes, 7, Vec::new(), 10).unwrap();
+    writer.begins(10);
+    let lane = Lane::Carrier(0);
+    let woken = event(EventKind::WAKE, 8, 9, WaitKind::MUTEX);
+    let runs = event(EventKind::SWITCH, 0, 8, WaitKind::NONE);
+    let waits = event(EventKind::SWITCH, 8, 0, WaitKind::FUTEX);
+    let made = event(EventKind::CREATE, 11, 8, WaitKind::NONE);
+    for (at, event) in [(20, woken), (30, runs), (35, made), (40, waits), (50, made)] {
+        writer.event(lane, &event, at).unwrap();
+    }
+    writer.pauses().unwrap();
+    writer.begins(90);
+    for (at, event) in [(100, woken), (110, runs)] {
+        writer.event(lane, &event, at).unwrap();
+    }
+    // An event has come after the end.
+    writer.event(lane, &waits, 130).unwrap();
+    writer.finish(120).unwrap();
+    let expected = [
+        "10 1 mutex 0x1000",
+        "30 2 ",
+        "40 1 futex 0x1000",
+        "50 2 ",
+        "90 1 mutex 0x1000",
+        "110 2 ",
+        "130 1 futex 0x1000",
+        "130 2 ",
+    ];
+    assert_eq!(shown(&bytes, 8 << 1 | 1), expected);
+    assert!(shown(&bytes, 11 << 1 | 1).is_empty());
+}

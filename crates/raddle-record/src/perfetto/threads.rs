@@ -21,11 +21,15 @@ pub(super) struct ThreadState {
     pub(super) name: Option<Box<str>>,
     /// It has a track.
     pub(super) is_shown: bool,
+    /// An event has told of it, since recording goes on.
+    pub(super) is_seen: bool,
     pub(super) is_running: bool,
     /// It was woken while it ran: by an event that overtook the one of the wait's begin.
     pub(super) is_woken: bool,
     pub(super) is_waiting: bool,
     pub(super) is_in_kernel: bool,
+    /// Of a bound thread: the track of its share of time in the kernel, or 0, and the last value.
+    pub(super) kernel_share: (u64, u8),
     /// The program's spans that are open.
     pub(super) spans: u32,
     /// What ended its wait, as annotations.
@@ -41,8 +45,14 @@ impl ThreadState {
     /// wait.
     #[inline]
     pub(super) fn stop_running(&mut self) -> bool {
-        self.is_running = false;
+        (self.is_running, self.is_seen) = (false, true);
         std::mem::take(&mut self.is_woken)
+    }
+
+    /// What it does is not known any more. Its slices have ended.
+    pub(super) fn forget(&mut self) {
+        (self.is_seen, self.is_running, self.is_woken) = (false, false, false);
+        self.woken_by = None;
     }
 }
 
@@ -123,7 +133,7 @@ impl Threads {
         all.into_iter().map(|(_, &place)| place).collect()
     }
 
-    #[cfg(test)]
+    #[inline]
     pub(super) fn len(&self) -> usize {
         self.places.len()
     }

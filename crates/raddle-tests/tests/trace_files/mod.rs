@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::protobuf::Message;
 
@@ -15,12 +15,18 @@ pub(crate) struct Traced {
     pub waits: BTreeMap<String, u64>,
 }
 
-/// Reads a trace: threads by their names.
+/// Types of track events.
+const BEGIN: u64 = 1;
+const END: u64 = 2;
+
+/// Reads a trace: threads by their names. On each track, times do not fall, and each slice that
+/// begins ends. Each thread that has run has a name.
 pub(crate) fn read(file: &Path) -> Result<BTreeMap<String, Traced>> {
     let bytes = std::fs::read(file)?;
     let mut names = BTreeMap::new();
     let mut strings = BTreeMap::new();
     let mut threads: BTreeMap<u64, Traced> = BTreeMap::new();
+    let mut tracks: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     for packet in Message(&bytes).messages(1) {
         for thread in packet.messages(2).flat_map(|tree| tree.messages(2)) {
             let name = thread.text(2).context("a thread's name")?;
@@ -40,7 +46,20 @@ pub(crate) fn read(file: &Path) -> Result<BTreeMap<String, Traced>> {
         }
         for slice in packet.messages(11) {
             // A track's number is twice that of its thread, and one.
-            let tid = slice.number(11).context("a track")? >> 1;
+            let track = slice.number(11).context("a track")?;
+            let at_ns = packet.number(8).context("a time")?;
+            let (last_ns, open) = tracks.entry(track).or_default();
+            ensure!(*last_ns <= at_ns, "track {track}: {at_ns} after {last_ns}");
+            *last_ns = at_ns;
+            match slice.number(9) {
+                Some(BEGIN) => *open += 1,
+                Some(END) => {
+                    let left = open.checked_sub(1);
+                    *open = left.with_context(|| format!("track {track}: an end at {at_ns}"))?;
+                }
+                _ => {}
+            }
+            let tid = track >> 1;
             if let Some(name) = slice.number(10) {
                 let name = strings.get(&name).context("a known name")?.clone();
                 *threads
@@ -51,6 +70,12 @@ pub(crate) fn read(file: &Path) -> Result<BTreeMap<String, Traced>> {
                     .or_default() += 1;
             }
         }
+    }
+    let open = tracks.iter().find(|(_, (_, open))| *open != 0);
+    ensure!(open.is_none(), "a slice is open: {open:?}");
+    for (tid, traced) in &threads {
+        let is_named = *tid == 0 || names.get(tid).is_some_and(|name| !name.is_empty());
+        ensure!(is_named || traced.turns == 0, "thread {tid} has no name");
     }
     let named = threads
         .into_iter()

@@ -40,8 +40,10 @@ pub(in super::super) enum Record<'a> {
     Unbound { tid: u32 },
     /// Whether its kernel thread has not executed since the look before.
     Still { tid: u32, is_still: bool },
+    /// For how long it has executed or wanted a CPU since the look before.
+    Used { tid: u32, used_ns: u64 },
     /// What a carrier runs at the end.
-    Runs { carrier: u32, tid: u32 },
+    Runs { lane: Lane, tid: u32 },
 }
 
 impl<'a> Record<'a> {
@@ -50,12 +52,7 @@ impl<'a> Record<'a> {
         let mut out = Out(to);
         match self {
             Record::Events(lane, events) => {
-                let (kind, id) = match *lane {
-                    Lane::Carrier(id) => (0, id),
-                    Lane::Bound(id) => (1, id),
-                    Lane::Other => (2, 0),
-                };
-                out.byte(0).byte(kind).half(id);
+                out.byte(0).lane(*lane);
                 out.half((events.len() / EVENT_BYTES) as u32).bytes(events);
             }
             Record::Read(reading) => {
@@ -102,8 +99,11 @@ impl<'a> Record<'a> {
             Record::Still { tid, is_still } => {
                 out.byte(9).half(*tid).byte((*is_still).into());
             }
-            Record::Runs { carrier, tid } => {
-                out.byte(10).half(*carrier).half(*tid);
+            Record::Runs { lane, tid } => {
+                out.byte(10).lane(*lane).half(*tid);
+            }
+            Record::Used { tid, used_ns } => {
+                out.byte(11).half(*tid).word(*used_ns);
             }
         }
     }
@@ -113,12 +113,7 @@ impl<'a> Record<'a> {
         let mut source = In(from);
         Some(match source.byte()? {
             0 => {
-                let (kind, id) = (source.byte()?, source.half()?);
-                let lane = match kind {
-                    0 => Lane::Carrier(id),
-                    1 => Lane::Bound(id),
-                    _ => Lane::Other,
-                };
+                let lane = source.lane()?;
                 let count = source.half()? as usize;
                 Record::Events(lane, source.bytes(count * EVENT_BYTES)?)
             }
@@ -169,8 +164,12 @@ impl<'a> Record<'a> {
                 is_still: source.byte()? != 0,
             },
             10 => Record::Runs {
-                carrier: source.half()?,
+                lane: source.lane()?,
                 tid: source.half()?,
+            },
+            11 => Record::Used {
+                tid: source.half()?,
+                used_ns: source.word()?,
             },
             _ => return None,
         })
@@ -215,6 +214,15 @@ impl Out<'_> {
         self.bytes(&word.to_le_bytes())
     }
 
+    fn lane(&mut self, lane: Lane) -> &mut Self {
+        let (kind, id) = match lane {
+            Lane::Carrier(id) => (0, id),
+            Lane::Bound(id) => (1, id),
+            Lane::Other => (2, 0),
+        };
+        self.byte(kind).half(id)
+    }
+
     fn moment(&mut self, moment: Moment) -> &mut Self {
         self.word(moment.stamp).word(moment.boot_ns)
     }
@@ -244,6 +252,15 @@ impl<'a> In<'_, 'a> {
 
     fn word(&mut self) -> Option<u64> {
         Some(u64::from_le_bytes(*self.bytes(8)?.first_chunk()?))
+    }
+
+    fn lane(&mut self) -> Option<Lane> {
+        let (kind, id) = (self.byte()?, self.half()?);
+        Some(match kind {
+            0 => Lane::Carrier(id),
+            1 => Lane::Bound(id),
+            _ => Lane::Other,
+        })
     }
 
     fn moment(&mut self) -> Option<Moment> {

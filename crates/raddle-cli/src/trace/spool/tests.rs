@@ -54,11 +54,11 @@ fn fill(spool: &mut Spool<'_>, count: u64) -> Vec<(Lane, u64)> {
             _ => Lane::Other,
         };
         spool.event(lane, [stamp, 2, 3]);
+        if !spool.is_closed {
+            all.push((lane, stamp));
+        }
         if stamp.is_multiple_of(1000) {
             spool.record(&Record::Read(reading(stamp)));
-        }
-        if !spool.has_ended() {
-            all.push((lane, stamp));
         }
     }
     all
@@ -101,7 +101,14 @@ fn a_record_is_taken_as_it_was_put() {
             tid: 1,
             is_still: true,
         },
-        Record::Runs { carrier: 1, tid: 2 },
+        Record::Runs {
+            lane: Lane::Bound(1),
+            tid: 2,
+        },
+        Record::Used {
+            tid: 1,
+            used_ns: 1 << 40,
+        },
     ];
     let mut bytes = Vec::new();
     for record in &records {
@@ -142,7 +149,7 @@ fn a_long_one_is_read_back_piece_by_piece_from_a_file_without_a_name() {
     let folder = folder("long");
     let output = Output::create(&folder.join("a"), false).unwrap();
     let mut spool = Spool::new(&output);
-    let count = 3 * CUT / EVENT_BYTES as u64;
+    let count = (IN_MEMORY + 3 * CUT) / EVENT_BYTES as u64;
     let events = fill(&mut spool, count);
     assert!(spool.file.is_some());
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
@@ -183,7 +190,7 @@ fn what_was_read_is_given_back() {
 }
 
 #[test]
-fn without_room_it_ends_and_has_what_came_before() {
+fn without_room_it_ends_with_a_whole_reading_and_has_what_came_before() {
     let folder = folder("full");
     let output = Output::create(&folder.join("a"), false).unwrap();
     let mut spool = Spool::new(&output);
@@ -191,6 +198,8 @@ fn without_room_it_ends_and_has_what_came_before() {
     let kept = IN_MEMORY as usize / EVENT_BYTES;
     let events = fill(&mut spool, 2 * kept as u64);
     assert!(spool.has_ended() && (kept..kept + 2 * BUFFER).contains(&events.len()));
+    assert!(events.len().is_multiple_of(1000), "{}", events.len());
+    spool.record(&Record::Read(reading(0))); // tells nothing any more
     let (pieces, end) = spool.into_pieces();
     assert!(end.is_some());
     let (found, readings) = read(pieces);
