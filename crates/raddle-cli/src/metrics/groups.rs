@@ -5,12 +5,13 @@
 //! reads all. So a process of usual size is read whole each time, and a huge one in turns.
 //!
 //! Counters grow by what a thread has counted since its last look. What a thread counts between its
-//! last look and its end is missing. A thread with another name counts on in another group, and what
-//! it has counted before stays where it was counted.
+//! last look and its end is missing. A thread with another name counts on in another group, and
+//! what it has counted before stays where it was counted.
 //!
 //! A name that has a group keeps that group, without threads too, because a counter that vanishes
 //! and comes back lower looks like a new program. So there are [`GROUPS_MAX`] names, and all later
-//! ones count in [`REST`] for ever. They are not remembered: a program may invent names without end.
+//! ones count in [`REST`] for ever. They are not remembered: a program may invent names without
+//! end.
 //!
 //! Rejected: a name without threads gives its place to a new one, and [`REST`] takes its counters.
 //! The old name would have to be remembered, or it comes back with less, and the rate of [`REST`]

@@ -53,8 +53,8 @@ struct Seen {
 }
 
 impl KernelTimes {
-    /// Notes the time of the carrier's kernel thread, if it has one. Returns the sum of all that the
-    /// carrier has had; `None` without any.
+    /// Notes the time of the carrier's kernel thread, if it has one. Returns the sum of all that
+    /// the carrier has had; `None` without any.
     pub(super) fn note(
         &mut self,
         carrier: usize,
