@@ -21,6 +21,8 @@ use exporter::{Exporter, counters, ensure_no_fall, sum, value};
 
 /// Threads of the program beside the main one.
 const THREADS: usize = 100;
+/// What a scrape may take if a process doesn't answer, with some time for a busy machine.
+const SCRAPE_MAX: Duration = Duration::from_secs(4);
 
 fn start(mode: Mode) -> Result<Running> {
     let program = Program::build("many_waiting.c")?;
@@ -210,6 +212,14 @@ fn the_dashboard_and_the_documentation_name_metrics_that_are_there() {
     });
 }
 
+/// Returns a page that took no longer than it may.
+fn prompt_page(exporter: &Exporter) -> Result<String> {
+    let began = Instant::now();
+    let page = exporter.page()?;
+    ensure!(began.elapsed() < SCRAPE_MAX, "{:?}", began.elapsed());
+    Ok(page)
+}
+
 fn is_up(page: &str, running: &Running) -> Result<bool> {
     let row = format!("raddle_up{{pid=\"{}\"", running.pid());
     Ok(value(page, &row)? == 1.0)
@@ -233,24 +243,24 @@ fn a_process_that_stops_or_ends_is_down_and_delays_no_other() {
         let others = [start(mode)?, start(mode)?];
         let pids = [&stopped, &others[0], &others[1]].map(|it| it.pid().to_string());
         let exporter = Exporter::start(&pids.each_ref().map(String::as_str))?;
-        let page = exporter.page()?;
+        let page = prompt_page(&exporter)?;
         ensure!(
             is_up(&page, &stopped)? && is_up(&page, &others[0])?,
             "{page}"
         );
         stopped.signal(Signal::STOP)?;
         wait_until_stopped(&stopped)?;
-        let page = exporter.page()?;
+        let page = prompt_page(&exporter)?;
         ensure!(
             !is_up(&page, &stopped)? && is_up(&page, &others[1])?,
             "{page}"
         );
         stopped.signal(Signal::CONT)?;
-        ensure!(is_up(&exporter.page()?, &stopped)?);
+        ensure!(is_up(&prompt_page(&exporter)?, &stopped)?);
         let pid = others[0].pid();
         let [ends, stays] = others;
         ends.terminate()?;
-        let page = exporter.page()?;
+        let page = prompt_page(&exporter)?;
         let row = format!("raddle_up{{pid=\"{pid}\",command=\"program\"}}");
         ensure!(value(&page, &row)? == 0.0, "{page}");
         ensure!(is_up(&page, &stays)?);
@@ -270,11 +280,13 @@ fn all_processes_are_found_anew_at_each_scrape() {
     with_program(name, |mode, first| {
         let exporters = [Exporter::start(&["--all"])?, Exporter::start(&["--all"])?];
         for exporter in &exporters {
-            ensure!(is_up(&exporter.page()?, &first)?);
+            ensure!(is_up(&prompt_page(exporter)?, &first)?);
         }
         let second = start(mode)?;
         let pages: Result<Vec<String>> = std::thread::scope(|scope| {
-            let scrapes = exporters.each_ref().map(|it| scope.spawn(|| it.page()));
+            let scrapes = exporters
+                .each_ref()
+                .map(|it| scope.spawn(|| prompt_page(it)));
             let join = |scrape: std::thread::ScopedJoinHandle<'_, _>| scrape.join();
             scrapes
                 .map(join)
@@ -287,7 +299,7 @@ fn all_processes_are_found_anew_at_each_scrape() {
         }
         let pid = first.pid();
         first.terminate()?;
-        let page = exporters[0].page()?;
+        let page = prompt_page(&exporters[0])?;
         ensure!(!page.contains(&format!("pid=\"{pid}\"")), "{page}");
         second.terminate()
     });
@@ -309,7 +321,7 @@ fn hostile_clients_stop_nothing() {
             stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")?;
             stalled.push(stream);
         }
-        ensure!(is_up(&exporter.page()?, &running)?);
+        ensure!(is_up(&prompt_page(&exporter)?, &running)?);
         for path in ["/", "/metric", "/metrics/x", "/../metrics"] {
             let (head, _) = exporter.get(path)?;
             ensure!(
@@ -339,7 +351,7 @@ fn hostile_clients_stop_nothing() {
             let _ = stream.read_to_end(&mut answer);
             ensure!(!answer.starts_with(b"HTTP/1.1 200"), "{garbage:?}");
         }
-        ensure!(is_up(&exporter.page()?, &running)?);
+        ensure!(is_up(&prompt_page(&exporter)?, &running)?);
         // More than are served at a time: those without a request give their places away.
         let mut many = Vec::new();
         for text in ["", "GET /metrics HTTP/1.1\r\n"] {
@@ -348,7 +360,7 @@ fn hostile_clients_stop_nothing() {
                 stream.write_all(text.as_bytes())?;
                 many.push(stream);
             }
-            ensure!(is_up(&exporter.page()?, &running)?, "{text:?}");
+            ensure!(is_up(&prompt_page(&exporter)?, &running)?, "{text:?}");
         }
         let mut silent = exporter.connect()?;
         silent.set_read_timeout(Some(Duration::from_secs(15)))?;
@@ -448,14 +460,14 @@ os.execv(sys.argv[1], sys.argv[1:] + ['7'])
         let mut lines = BufReader::new(child.stdout.take().context("a pipe")?).lines();
         lines.next().context("python begins")??;
         let exporter = Exporter::start(&[&child.id().to_string()])?;
-        let page = exporter.page()?;
+        let page = prompt_page(&exporter)?;
         ensure!(
             value(&page, "raddle_threads_created_total{")? == 21.0,
             "{page}"
         );
         child.stdin.take().context("a pipe")?.write_all(b"\n")?;
         lines.next().context("the other program begins")??;
-        let page = exporter.page()?;
+        let page = prompt_page(&exporter)?;
         ensure!(
             value(&page, "raddle_threads_created_total{")? == 8.0,
             "{page}"

@@ -4,13 +4,9 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use raddle_tests::raddle;
-
-/// What a scrape may take if a process doesn't answer, with some time for a busy machine.
-const SCRAPE_MAX: Duration = Duration::from_secs(4);
 
 /// The value of the only row that begins so.
 pub(crate) fn value(page: &str, beginning: &str) -> Result<f64> {
@@ -107,7 +103,6 @@ impl Exporter {
     }
 
     pub(crate) fn page(&self) -> Result<String> {
-        let began = Instant::now();
         let (head, page) = self.get("/metrics")?;
         ensure!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
         ensure!(
@@ -115,7 +110,6 @@ impl Exporter {
             "{head}"
         );
         ensure!(page.ends_with("# EOF\n"), "{page}");
-        ensure!(began.elapsed() < SCRAPE_MAX, "{:?}", began.elapsed());
         Ok(page)
     }
 }
