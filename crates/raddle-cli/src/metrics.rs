@@ -5,6 +5,7 @@
 //! | `find` | the processes that run under raddle |
 //! | `reading` | what one process says at one moment |
 //! | `groups` | its threads by their names, kept from scrape to scrape |
+//! | `kernel_times` | CPU time of its carriers, kept likewise |
 //! | `exporter` | the readings of all processes, made at the same time |
 //! | `page` | the text |
 //! | `server` | HTTP |
@@ -14,6 +15,7 @@
 mod exporter;
 mod find;
 mod groups;
+mod kernel_times;
 mod page;
 mod reading;
 mod server;

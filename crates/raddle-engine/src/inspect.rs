@@ -503,7 +503,9 @@ impl Answer {
             return false;
         };
         (self.memory, self.room, self.len) = (memory, room, 0);
-        self.write_snapshot(threads, answer, is_metrics);
+        // Both of one moment: a reader takes their difference for threads that have ended.
+        let (live, created) = PROCESS.threads.counts();
+        self.write_snapshot(live, threads, answer, is_metrics);
         if is_stats {
             self.add(&delays::wake_ups());
             self.add(&PROCESS.blocking.latest());
@@ -511,7 +513,7 @@ impl Answer {
             self.add(&delays::histogram());
         }
         if is_metrics {
-            self.add(&totals::totals());
+            self.add(&totals::totals(created as u64));
         }
         if is_layout || is_metrics {
             self.add(&layout::layout());
@@ -519,8 +521,9 @@ impl Answer {
         true
     }
 
-    /// `ended` is true to show carriers that have ended, too.
-    fn write_snapshot(&mut self, threads: usize, answer: u32, ended: bool) {
+    /// `live` threads are there, and `threads` of them are shown. `ended` is true to show carriers
+    /// that have ended, too.
+    fn write_snapshot(&mut self, live: usize, threads: usize, answer: u32, ended: bool) {
         let all = || PROCESS.carriers().enumerate();
         let mut exists = [0u64; MAX_CARRIERS / 64]; // those that have ended may begin again
         let shown =
@@ -536,7 +539,7 @@ impl Answer {
             threads: threads as u64,
             now_ns,
             started_ns: PROCESS.started_ns.load(Ordering::Relaxed),
-            live_threads: PROCESS.threads.live() as u64,
+            live_threads: live as u64,
             wanted: u64::from(PROCESS.first().wanted()),
             extra: u64::from(PROCESS.first().extra()),
             quantum_ns: PROCESS.quantum_ns(),

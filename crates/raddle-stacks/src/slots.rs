@@ -54,8 +54,8 @@ impl<'a> Slots<'a> {
         Some(self.memory.word(self.layout.used)?.min(most))
     }
 
-    /// Calls `each` with the number and the counters of each slot in `from..to`; with `None` for a
-    /// slot that is free or can't be read.
+    /// Calls `each` with the number and the counters of each slot in `from..to` that can be read;
+    /// with `None` for a free slot.
     pub fn read(&mut self, from: u64, to: u64, mut each: impl FnMut(u64, Option<Counters>)) {
         let layout = self.layout;
         let mut index = from;
@@ -63,9 +63,9 @@ impl<'a> Slots<'a> {
             let within = index % layout.slots_per_chunk;
             let count = PIECE.min(layout.slots_per_chunk - within).min(to - index);
             let got = self.read_piece(index, count);
-            let mut slots = self.bytes[..got].chunks_exact(layout.slot_bytes as usize);
-            for number in index..index + count {
-                each(number, slots.next().and_then(|slot| parse(layout, slot)));
+            let slots = self.bytes[..got].chunks_exact(layout.slot_bytes as usize);
+            for (number, slot) in (index..index + count).zip(slots) {
+                each(number, parse(layout, slot));
             }
             index += count;
         }

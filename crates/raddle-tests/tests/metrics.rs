@@ -5,9 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -16,6 +15,9 @@ use raddle_tests::{
 };
 use rustix::process::{Signal, geteuid};
 use serde_json::Value;
+
+mod exporter;
+use exporter::{Exporter, counters, ensure_no_fall, sum, value};
 
 /// Threads of the program beside the main one.
 const THREADS: usize = 100;
@@ -48,31 +50,6 @@ fn page_of(running: &Running) -> Result<String> {
     let output = run(&[&running.pid().to_string()])?;
     ensure!(output.status.success(), "{output:?}");
     Ok(String::from_utf8(output.stdout)?)
-}
-
-/// The value of the only row that begins so.
-fn value(page: &str, beginning: &str) -> Result<f64> {
-    let rows: Vec<&str> = page
-        .lines()
-        .filter(|row| row.starts_with(beginning))
-        .collect();
-    let [row] = rows.as_slice() else {
-        bail!("{beginning}: {rows:?}");
-    };
-    let value = row.rsplit(' ').next().context("a value")?;
-    Ok(value.parse()?)
-}
-
-/// The sum of the rows of a metric that contain `part`.
-fn sum(page: &str, metric: &str, part: &str) -> f64 {
-    let rows = page.lines().filter(|row| {
-        let is_it = row
-            .strip_prefix(metric)
-            .is_some_and(|rest| rest.starts_with('{'));
-        is_it && row.contains(part)
-    });
-    rows.filter_map(|row| row.rsplit(' ').next()?.parse::<f64>().ok())
-        .sum()
 }
 
 /// The metrics with rows.
@@ -114,26 +91,10 @@ fn figures_are_those_of_the_program() {
 #[test]
 fn counters_never_go_down() {
     with_program("counters_never_go_down", |_, running| {
-        let counters = |page: &str| -> BTreeMap<String, f64> {
-            let rows = page.lines().filter(|row| !row.starts_with('#'));
-            let rows = rows.filter_map(|row| {
-                let (name, value) = row.rsplit_once(' ')?;
-                let metric = name.split('{').next()?;
-                let counts = ["_total", "_bucket", "_count", "_sum"];
-                let is_counter = counts.iter().any(|end| metric.ends_with(end));
-                is_counter.then(|| Some((name.to_owned(), value.parse().ok()?)))?
-            });
-            rows.collect()
-        };
         let mut before = counters(&page_of(&running)?);
         for _ in 0..5 {
             let now = counters(&page_of(&running)?);
-            for (row, value) in &before {
-                ensure!(
-                    now.get(row).is_some_and(|now| now >= value),
-                    "{row}: {value}"
-                );
-            }
+            ensure_no_fall(&before, &now)?;
             before = now;
         }
         running.terminate()
@@ -251,61 +212,12 @@ fn the_dashboard_and_the_documentation_name_metrics_that_are_there() {
     });
 }
 
-/// An exporter that serves.
-struct Exporter {
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Exporter {
-    fn start(arguments: &[&str]) -> Result<Exporter> {
-        let mut child = Command::new(raddle()?)
-            .args(["metrics", "--listen", "0"])
-            .args(arguments)
-            .stderr(Stdio::piped())
-            .spawn()?;
-        let mut line = String::new();
-        let errors = child.stderr.take().context("a pipe")?;
-        BufReader::new(errors).read_line(&mut line)?;
-        let address = line.trim().strip_prefix("raddle: metrics at http://");
-        let address = address.and_then(|it| it.strip_suffix("/metrics"));
-        let address = address.with_context(|| line.clone())?.parse()?;
-        Ok(Exporter { child, address })
-    }
-
-    fn connect(&self) -> Result<TcpStream> {
-        Ok(TcpStream::connect(self.address)?)
-    }
-
-    /// Returns the head and the body of the answer.
-    fn get(&self, path: &str) -> Result<(String, String)> {
-        let mut stream = self.connect()?;
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: here\r\n\r\n")?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").context("a head")?;
-        Ok((head.to_owned(), body.to_owned()))
-    }
-
-    fn page(&self) -> Result<String> {
-        let began = Instant::now();
-        let (head, page) = self.get("/metrics")?;
-        ensure!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{head}");
-        ensure!(
-            head.contains("application/openmetrics-text; version=1.0.0"),
-            "{head}"
-        );
-        ensure!(page.ends_with("# EOF\n"), "{page}");
-        ensure!(began.elapsed() < SCRAPE_MAX, "{:?}", began.elapsed());
-        Ok(page)
-    }
-}
-
-impl Drop for Exporter {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
+/// Returns a page that took no longer than it may.
+fn prompt_page(exporter: &Exporter) -> Result<String> {
+    let began = Instant::now();
+    let page = exporter.page()?;
+    ensure!(began.elapsed() < SCRAPE_MAX, "{:?}", began.elapsed());
+    Ok(page)
 }
 
 fn is_up(page: &str, running: &Running) -> Result<bool> {
@@ -331,24 +243,24 @@ fn a_process_that_stops_or_ends_is_down_and_delays_no_other() {
         let others = [start(mode)?, start(mode)?];
         let pids = [&stopped, &others[0], &others[1]].map(|it| it.pid().to_string());
         let exporter = Exporter::start(&pids.each_ref().map(String::as_str))?;
-        let page = exporter.page()?;
+        let page = prompt_page(&exporter)?;
         ensure!(
             is_up(&page, &stopped)? && is_up(&page, &others[0])?,
             "{page}"
         );
         stopped.signal(Signal::STOP)?;
         wait_until_stopped(&stopped)?;
-        let page = exporter.page()?;
+        let page = prompt_page(&exporter)?;
         ensure!(
             !is_up(&page, &stopped)? && is_up(&page, &others[1])?,
             "{page}"
         );
         stopped.signal(Signal::CONT)?;
-        ensure!(is_up(&exporter.page()?, &stopped)?);
+        ensure!(is_up(&prompt_page(&exporter)?, &stopped)?);
         let pid = others[0].pid();
         let [ends, stays] = others;
         ends.terminate()?;
-        let page = exporter.page()?;
+        let page = prompt_page(&exporter)?;
         let row = format!("raddle_up{{pid=\"{pid}\",command=\"program\"}}");
         ensure!(value(&page, &row)? == 0.0, "{page}");
         ensure!(is_up(&page, &stays)?);
@@ -368,11 +280,13 @@ fn all_processes_are_found_anew_at_each_scrape() {
     with_program(name, |mode, first| {
         let exporters = [Exporter::start(&["--all"])?, Exporter::start(&["--all"])?];
         for exporter in &exporters {
-            ensure!(is_up(&exporter.page()?, &first)?);
+            ensure!(is_up(&prompt_page(exporter)?, &first)?);
         }
         let second = start(mode)?;
         let pages: Result<Vec<String>> = std::thread::scope(|scope| {
-            let scrapes = exporters.each_ref().map(|it| scope.spawn(|| it.page()));
+            let scrapes = exporters
+                .each_ref()
+                .map(|it| scope.spawn(|| prompt_page(it)));
             let join = |scrape: std::thread::ScopedJoinHandle<'_, _>| scrape.join();
             scrapes
                 .map(join)
@@ -385,7 +299,7 @@ fn all_processes_are_found_anew_at_each_scrape() {
         }
         let pid = first.pid();
         first.terminate()?;
-        let page = exporters[0].page()?;
+        let page = prompt_page(&exporters[0])?;
         ensure!(!page.contains(&format!("pid=\"{pid}\"")), "{page}");
         second.terminate()
     });
@@ -407,13 +321,24 @@ fn hostile_clients_stop_nothing() {
             stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n")?;
             stalled.push(stream);
         }
-        ensure!(is_up(&exporter.page()?, &running)?);
+        ensure!(is_up(&prompt_page(&exporter)?, &running)?);
         for path in ["/", "/metric", "/metrics/x", "/../metrics"] {
             let (head, _) = exporter.get(path)?;
             ensure!(
                 head.starts_with("HTTP/1.1 404 Not Found\r\n"),
                 "{path}: {head}"
             );
+        }
+        let form = "GET http://here:1/metrics HTTP/1.1\r\nHost: here\r\n\r\n";
+        let (head, page) = exporter.ask(form)?;
+        ensure!(head.starts_with("HTTP/1.1 200 OK\r\n"), "{form}: {head}");
+        ensure!(is_up(&page, &running)?, "{page}");
+        let body = "x".repeat(20_000);
+        for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+            let head = format!("{method} /metrics HTTP/1.1\r\nContent-Length: 20000\r\n\r\n");
+            let (head, _) = exporter.ask(&format!("{head}{body}"))?;
+            ensure!(head.starts_with("HTTP/1.1 405 "), "{method}: {head}");
+            ensure!(head.contains("\r\nAllow: GET, HEAD\r\n"), "{head}");
         }
         for garbage in [
             &b"\0\0\0\0\r\n\r\n"[..],
@@ -426,18 +351,21 @@ fn hostile_clients_stop_nothing() {
             let _ = stream.read_to_end(&mut answer);
             ensure!(!answer.starts_with(b"HTTP/1.1 200"), "{garbage:?}");
         }
-        ensure!(is_up(&exporter.page()?, &running)?);
-        // More than are served at a time: further ones are closed, and all go after a while.
-        let many: Result<Vec<TcpStream>> = (0..100).map(|_| exporter.connect()).collect();
-        let many = many?;
-        let began = Instant::now();
-        while exporter.page().is_err() {
-            ensure!(
-                began.elapsed() < Duration::from_secs(15),
-                "clients that say nothing stay"
-            );
-            std::thread::sleep(Duration::from_millis(100));
+        ensure!(is_up(&prompt_page(&exporter)?, &running)?);
+        // More than are served at a time: those without a request give their places away.
+        let mut many = Vec::new();
+        for text in ["", "GET /metrics HTTP/1.1\r\n"] {
+            for _ in 0..50 {
+                let mut stream = exporter.connect()?;
+                stream.write_all(text.as_bytes())?;
+                many.push(stream);
+            }
+            ensure!(is_up(&prompt_page(&exporter)?, &running)?, "{text:?}");
         }
+        let mut silent = exporter.connect()?;
+        silent.set_read_timeout(Some(Duration::from_secs(15)))?;
+        let ended = silent.read_to_end(&mut Vec::new());
+        ensure!(ended.is_ok(), "a client that says nothing stays");
         drop((many, stalled));
         running.terminate()
     });
@@ -532,14 +460,14 @@ os.execv(sys.argv[1], sys.argv[1:] + ['7'])
         let mut lines = BufReader::new(child.stdout.take().context("a pipe")?).lines();
         lines.next().context("python begins")??;
         let exporter = Exporter::start(&[&child.id().to_string()])?;
-        let page = exporter.page()?;
+        let page = prompt_page(&exporter)?;
         ensure!(
             value(&page, "raddle_threads_created_total{")? == 21.0,
             "{page}"
         );
         child.stdin.take().context("a pipe")?.write_all(b"\n")?;
         lines.next().context("the other program begins")??;
-        let page = exporter.page()?;
+        let page = prompt_page(&exporter)?;
         ensure!(
             value(&page, "raddle_threads_created_total{")? == 8.0,
             "{page}"

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use super::find;
 use super::reading::{Reading, Watched};
+use crate::dump::process::Process;
 use crate::failure::Failure;
 
 /// The longest time of a scrape; a little less than Prometheus would notice.
@@ -111,7 +112,7 @@ impl Exporter {
         };
         let processes = self.processes.lock();
         let mut processes = processes.unwrap_or_else(PoisonError::into_inner);
-        processes.retain(|pid, _| pids.binary_search(pid).is_ok());
+        forget_ended(&mut processes, pids);
         let known = |&pid: &u32| {
             let new = || Arc::new(Known::new(pid));
             (pid, Arc::clone(processes.entry(pid).or_insert_with(new)))
@@ -138,6 +139,13 @@ impl Known {
         }
         command.clone()
     }
+}
+
+/// Forgets the processes that have ended. One that was not found this time, because there was no
+/// descriptor for the search, say, goes on counting when it is found again.
+fn forget_ended(processes: &mut HashMap<u32, Arc<Known>>, found: &[u32]) {
+    let is_there = |pid: u32| found.binary_search(&pid).is_ok() || Process::find(pid).is_ok();
+    processes.retain(|&pid, _| is_there(pid));
 }
 
 fn read_all(queue: &Queue, to: &Sender<Sample>, until: Instant) {
@@ -172,5 +180,20 @@ fn missing(pid: u32, known: &Known) -> Sample {
             "see whether it hangs",
         )),
         took: PATIENCE,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_not_found_once_is_not_forgotten() {
+        const GONE: u32 = i32::MAX as u32;
+        let own = std::process::id();
+        let known = [own, GONE].map(|pid| (pid, Arc::new(Known::new(pid))));
+        let mut processes = HashMap::from(known);
+        forget_ended(&mut processes, &[]);
+        assert!(processes.contains_key(&own) && !processes.contains_key(&GONE));
     }
 }

@@ -5,7 +5,17 @@
 //! reads all. So a process of usual size is read whole each time, and a huge one in turns.
 //!
 //! Counters grow by what a thread has counted since its last look. What a thread counts between its
-//! last look and its end is missing.
+//! last look and its end is missing. A thread with another name counts on in another group, and
+//! what it has counted before stays where it was counted.
+//!
+//! A name that has a group keeps that group, without threads too, because a counter that vanishes
+//! and comes back lower looks like a new program. So there are [`GROUPS_MAX`] names, and all later
+//! ones count in [`REST`] for ever. They are not remembered: a program may invent names without
+//! end.
+//!
+//! Rejected: a name without threads gives its place to a new one, and [`REST`] takes its counters.
+//! The old name would have to be remembered, or it comes back with less, and the rate of [`REST`]
+//! would jump.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -17,7 +27,7 @@ use raddle_stacks::{Counters, Memory, Slots};
 use super::reading::GroupTable;
 use crate::dump::without_numbers;
 
-/// The most groups of a process; further threads are in [`REST`].
+/// The most groups with names of a process; further threads are in [`REST`].
 const GROUPS_MAX: usize = 50;
 /// The name of the group of all other threads.
 const REST: &str = "other";
@@ -141,14 +151,11 @@ impl Groups {
             self.note(number, counters.as_ref());
         }
         let oldest = self.looks.iter().flatten().min();
-        let empty = |row: &&GroupRow| row.threads == [0; 4] && row.counts == Counts::default();
+        let rest = self.groups.first();
+        let has_rest = rest
+            .is_some_and(|row| row.threads != [0; STATES.len()] || row.counts != Counts::default());
         Some(GroupTable {
-            rows: self
-                .groups
-                .iter()
-                .filter(|it| !empty(it))
-                .cloned()
-                .collect(),
+            rows: self.groups[usize::from(!has_rest)..].to_vec(),
             age_s: oldest.map_or(0.0, |oldest| oldest.elapsed().as_secs_f64()),
         })
     }
@@ -180,7 +187,8 @@ impl Groups {
         segments
     }
 
-    /// Makes groups of the names that are new, those first that most threads have.
+    /// Makes groups of the names that are new, those first that most threads have, while there is
+    /// room.
     fn admit(&mut self, seen: &[(usize, Option<Counters>)]) {
         let mut names: HashMap<String, usize> = HashMap::new();
         for (number, counters) in seen {
@@ -192,34 +200,14 @@ impl Groups {
         names.retain(|name, _| !self.numbers.contains_key(name));
         let mut names: Vec<(String, usize)> = names.into_iter().collect();
         names.sort_by(|a, b| (b.1, &a.0).cmp(&(a.1, &b.0)));
-        let is_empty = |row: &GroupRow| row.threads == [0; STATES.len()];
-        let empty = self.groups.iter().enumerate().skip(1);
-        let empty = empty.filter(|(_, row)| is_empty(row)).map(|(at, _)| at);
-        let mut empty: Vec<usize> = empty.collect();
-        for (name, _) in names {
-            if self.groups.len() <= GROUPS_MAX {
-                self.numbers.insert(name.clone(), self.groups.len() as u8);
-                self.groups.push(GroupRow {
-                    name,
-                    ..GroupRow::default()
-                });
-            } else if let Some(number) = empty.pop() {
-                self.replace(number, name);
-            } else {
-                break;
-            }
+        let left = (GROUPS_MAX + 1).saturating_sub(self.groups.len());
+        for (name, _) in names.into_iter().take(left) {
+            self.numbers.insert(name.clone(), self.groups.len() as u8);
+            self.groups.push(GroupRow {
+                name,
+                ..GroupRow::default()
+            });
         }
-    }
-
-    /// Gives the place of a group without threads to another name.
-    fn replace(&mut self, number: usize, name: String) {
-        let row = GroupRow {
-            name: name.clone(),
-            ..GroupRow::default()
-        };
-        let old = std::mem::replace(&mut self.groups[number], row);
-        self.numbers.remove(&old.name);
-        self.numbers.insert(name, number as u8);
     }
 
     /// Notes what is in a slot now.

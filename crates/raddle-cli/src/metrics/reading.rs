@@ -1,6 +1,5 @@
 //! What one process says at one moment.
 
-use std::fs;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use raddle_inspect::{
 use raddle_stacks::{ProcessMemory, Refusal, kernel_numbers};
 
 use super::groups::{GroupRow, Groups};
+use super::kernel_times::{KernelTime, KernelTimes};
 use crate::dump::connect;
 use crate::dump::process::Process;
 use crate::failure::Failure;
@@ -38,14 +38,6 @@ pub(super) struct GroupTable {
     pub age_s: f64,
 }
 
-/// What the kernel says of a kernel thread.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct KernelTime {
-    pub cpu_ns: u64,
-    /// It was runnable, and had no CPU.
-    pub delay_ns: u64,
-}
-
 /// A process that is read at each scrape.
 pub(super) struct Watched {
     pid: u32,
@@ -55,9 +47,10 @@ pub(super) struct Watched {
 /// What is retained from one reading to the next.
 #[derive(Default)]
 struct Retained {
-    /// When the engine began that `groups` are of.
+    /// When the engine began that the others are of.
     started_ns: u64,
     groups: Groups,
+    times: KernelTimes,
     /// The memory can be read only while the process declares this one as its tracer.
     needs_right: bool,
 }
@@ -104,14 +97,26 @@ impl Watched {
             }
         }
         drop(connection);
-        let shown = reading.carriers.iter().take(CARRIERS_MAX);
-        let numbers = kernel_numbers(pid);
-        let here = |own: u32| numbers.get(&own).copied().unwrap_or(own);
-        let time = |it: &CarrierRecord| kernel_time(pid, here(it.kernel_tid), it.state);
-        reading.kernel = shown.map(time).collect();
+        reading.kernel = retained.kernel_times(pid, &reading.carriers);
         // What was read is of one program.
         process.check_program()?;
         Ok(reading)
+    }
+}
+
+impl Retained {
+    /// Reads the times of the first [`CARRIERS_MAX`] carriers.
+    fn kernel_times(&mut self, pid: u32, carriers: &[CarrierRecord]) -> Vec<Option<KernelTime>> {
+        let numbers = kernel_numbers(pid);
+        let time = |(number, carrier): (usize, &CarrierRecord)| {
+            let own = carrier.kernel_tid;
+            let tid = numbers.get(&own).copied().unwrap_or(own);
+            let is_there = carrier.state != CarrierState::ENDED && tid != 0;
+            let now = is_there.then(|| KernelTime::read(pid, tid)).flatten();
+            self.times.note(number, tid, now)
+        };
+        let shown = carriers.iter().take(CARRIERS_MAX).enumerate();
+        shown.map(time).collect()
     }
 }
 
@@ -141,36 +146,9 @@ fn layout(answer: &[u8]) -> Option<Layout> {
     Layout::parse(&answer[at..])
 }
 
-fn kernel_time(pid: u32, tid: u32, state: CarrierState) -> Option<KernelTime> {
-    if state == CarrierState::ENDED || tid == 0 {
-        return None;
-    }
-    let path = format!("/proc/{pid}/task/{tid}/schedstat");
-    kernel_time_of(&fs::read_to_string(path).ok()?)
-}
-
-fn kernel_time_of(schedstat: &str) -> Option<KernelTime> {
-    let mut words = schedstat.split_ascii_whitespace();
-    Some(KernelTime {
-        cpu_ns: words.next()?.parse().ok()?,
-        delay_ns: words.next()?.parse().ok()?,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_kernels_times_are_its_first_two_numbers() {
-        let times = KernelTime {
-            cpu_ns: 12,
-            delay_ns: 34,
-        };
-        assert_eq!(kernel_time_of("12 34 5\n"), Some(times));
-        assert_eq!(kernel_time_of("12\n"), None);
-        assert_eq!(kernel_time_of(""), None);
-    }
 
     #[test]
     fn what_is_no_answer_is_refused() {

@@ -6,11 +6,12 @@ use crate::state::process::PROCESS;
 use core::sync::atomic::{AtomicU64, Ordering};
 use raddle_inspect::{EngineRecord, PolicyKind, Totals};
 
-pub(super) fn totals() -> Totals {
+/// `created` threads were made so far.
+pub(super) fn totals(created: u64) -> Totals {
     let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
     let [wake_ups_ns, delays_ns] = delays::sums_ns();
     let mut totals = Totals {
-        created: PROCESS.threads.created() as u64,
+        created,
         polls: count(&PROCESS.pump.polls),
         poll_events: count(&PROCESS.pump.poll_events),
         blocked: count(&PROCESS.blocking.total),

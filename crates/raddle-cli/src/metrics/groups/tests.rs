@@ -53,6 +53,10 @@ impl Table {
             bytes[64..64 + name.len()].copy_from_slice(name.as_bytes());
         }
     }
+
+    fn set_turns(&mut self, slot: usize, turns: u64) {
+        self.slots[slot * SLOT + 24..][..8].copy_from_slice(&turns.to_le_bytes());
+    }
 }
 
 fn layout(slots: usize) -> Layout {
@@ -90,6 +94,15 @@ fn of(rows: &[GroupRow], name: &str) -> Option<(u64, u64)> {
     assert!(found.next().is_none(), "{name} is there twice");
     assert_eq!(row.threads, [0, 0, row.threads[2], 0]);
     Some((row.threads[2], row.counts.switches))
+}
+
+/// Another name without digits for each number.
+fn letters(number: usize) -> String {
+    let letter = |n: usize| char::from(b'a' + (n % 26) as u8);
+    [number / 676, number / 26, number]
+        .map(letter)
+        .iter()
+        .collect()
 }
 
 #[test]
@@ -136,10 +149,6 @@ fn counters_outlive_their_threads_and_never_shrink() {
 #[test]
 fn the_largest_groups_have_names_and_there_are_not_many() {
     let mut table = Table::new(300);
-    let letters = |number: usize| {
-        let letter = |n: usize| char::from(b'a' + n as u8);
-        format!("{}{}", letter(number / 26), letter(number % 26))
-    };
     for slot in 0..200 {
         table.set(slot, 1, &letters(slot));
     }
@@ -151,23 +160,108 @@ fn the_largest_groups_have_names_and_there_are_not_many() {
     assert_eq!(rows.len(), GROUPS_MAX + 1);
     assert_eq!(of(&rows, "many"), Some((100, 100)));
     assert_eq!(of(&rows, REST), Some((151, 151)));
-    // A group without threads makes room for another one.
+    // A group without threads keeps its row, and a new name has none.
     for slot in 200..300 {
         table.set(slot, 2, "new");
-    }
-    let rows = look(&mut groups, &table); // "many" has its threads until here
-    assert_eq!(
-        (of(&rows, "many"), of(&rows, "new")),
-        (Some((0, 100)), None)
-    );
-    for slot in 200..300 {
-        table.set(slot, 3, "new");
     }
     let rows = look(&mut groups, &table);
     assert_eq!(
         (of(&rows, "many"), of(&rows, "new")),
-        (None, Some((100, 300)))
+        (Some((0, 100)), None)
     );
+    assert_eq!(of(&rows, REST), Some((251, 351)));
+    for slot in 200..300 {
+        table.set(slot, 3, "many");
+    }
+    let rows = look(&mut groups, &table);
+    assert_eq!(of(&rows, "many"), Some((100, 400)));
+    assert_eq!(of(&rows, REST), Some((151, 351)));
+}
+
+/// Looks at the table, and checks that no row is gone and no counter is less than before.
+fn look_and_compare(groups: &mut Groups, table: &Table, before: &mut Vec<GroupRow>) {
+    let rows = look(groups, table);
+    assert!(rows.len() <= GROUPS_MAX + 1, "{} rows", rows.len());
+    for old in before.iter() {
+        let now = rows.iter().find(|row| row.name == old.name);
+        let now = now.unwrap_or_else(|| panic!("{} is gone", old.name)).counts;
+        assert!(
+            now.switches >= old.counts.switches,
+            "{}: {now:?}, before {:?}",
+            old.name,
+            old.counts
+        );
+    }
+    *before = rows;
+}
+
+fn turns(rows: &[GroupRow]) -> u64 {
+    rows.iter().map(|row| row.counts.switches).sum()
+}
+
+#[test]
+fn threads_that_change_their_names_lose_no_counts() {
+    const THREADS: usize = 80;
+    let mut table = Table::new(THREADS);
+    let (mut groups, mut rows) = (Groups::default(), Vec::new());
+    for step in 0..200 {
+        for slot in 0..THREADS {
+            let name = (slot * 7 + step * 13) % 90;
+            table.set(slot, slot as u32 + 1, &letters(name));
+            table.set_turns(slot, step as u64 * 10);
+        }
+        look_and_compare(&mut groups, &table, &mut rows);
+        assert_eq!(turns(&rows), (THREADS * step * 10) as u64);
+    }
+}
+
+#[test]
+fn groups_that_come_and_go_lose_no_counts() {
+    const NAMES: usize = 60;
+    let mut table = Table::new(NAMES);
+    let (mut groups, mut rows) = (Groups::default(), Vec::new());
+    let mut counted = 0;
+    for step in 0..200 {
+        for slot in 0..NAMES {
+            let lives = (slot + step) % 3 == 0;
+            let tid = u32::from(lives) * (step * NAMES + slot + 1) as u32;
+            table.set(slot, tid, &letters(slot));
+            table.set_turns(slot, 5);
+            counted += u64::from(lives) * 5;
+        }
+        look_and_compare(&mut groups, &table, &mut rows);
+        assert_eq!(turns(&rows), counted);
+    }
+}
+
+#[test]
+fn names_without_a_group_are_not_remembered() {
+    let mut table = Table::new(1);
+    let (mut groups, mut rows) = (Groups::default(), Vec::new());
+    for step in 0..1000_u32 {
+        table.set(0, step + 1, &letters(step as usize));
+        look_and_compare(&mut groups, &table, &mut rows);
+    }
+    assert_eq!(groups.groups.len(), GROUPS_MAX + 1);
+    assert_eq!(groups.numbers.len(), GROUPS_MAX + 1);
+    assert_eq!(turns(&rows), (1..=1000).sum::<u64>());
+}
+
+#[test]
+fn what_cannot_be_read_for_a_moment_is_not_counted_again() {
+    let mut table = Table::new(3);
+    for slot in 0..3 {
+        table.set(slot, 10, "a");
+    }
+    let mut groups = Groups::default();
+    assert_eq!(of(&look(&mut groups, &table), "a"), Some((3, 30)));
+    let layout = layout(3);
+    let last = table.slots.split_off(2 * SLOT);
+    let until = Instant::now() + Duration::from_secs(60);
+    let rows = groups.look(&table, &layout, until).unwrap().rows;
+    assert_eq!(of(&rows, "a"), Some((3, 30)));
+    table.slots.extend(last);
+    assert_eq!(of(&look(&mut groups, &table), "a"), Some((3, 30)));
 }
 
 #[test]

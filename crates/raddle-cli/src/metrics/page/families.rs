@@ -8,7 +8,8 @@ use raddle_inspect::{CarrierRecord, CarrierState, EngineRecord, Header, ThreadSt
 use super::{Durations, Families, Labels, Row, seconds};
 use crate::metrics::exporter::Sample;
 use crate::metrics::groups::{Counts, GroupRow, STATES};
-use crate::metrics::reading::{CARRIERS_MAX, KernelTime, Reading};
+use crate::metrics::kernel_times::KernelTime;
+use crate::metrics::reading::{CARRIERS_MAX, Reading};
 
 /// The carrier that stands for all beyond [`CARRIERS_MAX`].
 const REST: &str = "other";
@@ -381,7 +382,7 @@ fn kernel(processes: &[Process<'_>], out: &mut Families<'_>) -> fmt::Result {
     };
     out.seconds(
         "raddle_carrier_cpu",
-        "CPU time of a carrier's kernel thread, from the kernel",
+        "CPU time of a carrier's kernel threads, from the kernel, as far as seen",
         times(|times| times.cpu_ns),
     )?;
     out.seconds(

@@ -297,9 +297,11 @@ impl ThreadTable {
         self.live.load(Ordering::Relaxed) & LIVE
     }
 
-    /// Threads that were ever made in this process, the main one included.
-    pub(crate) fn created(&self) -> usize {
-        self.live.load(Ordering::Relaxed) / (LIVE + 1)
+    /// Threads that aren't free, and those that were ever made in this process, the main one
+    /// included; both of one moment.
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let word = self.live.load(Ordering::Relaxed);
+        (word & LIVE, word / (LIVE + 1))
     }
 
     /// Frees the lock.
