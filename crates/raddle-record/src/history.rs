@@ -32,7 +32,7 @@ use crate::rings::Lane;
 pub use ended::Ended;
 use live::{Live, OWN, carried, object_of, waiting, word_of};
 use objects::Objects;
-pub use unread::{Look, Unread};
+pub use unread::{Look, SpanKey, Unread};
 
 /// The most threads that are told apart; further ones count as one.
 const THREADS_MAX: usize = 1 << 18;
@@ -135,9 +135,6 @@ pub struct History {
     pub further_threads: u64,
 }
 
-/// Which span it is: the thread, and when the span began.
-pub type SpanKey = (Position, u64);
-
 /// What a history comes to.
 pub struct Told {
     pub threads: Vec<Thread>,
@@ -147,16 +144,6 @@ pub struct Told {
     pub holds: FxHashMap<(WaitKind, u64), Hold>,
     pub spans: Vec<Span>,
     pub dropped_spans: u64,
-}
-
-impl Told {
-    /// Returns the times for which spans stand.
-    pub fn stand_for(&self) -> FxHashMap<SpanKey, f64> {
-        let spans = self.spans.iter();
-        spans
-            .map(|it| ((it.doing.thread, it.from_ns), it.stands_for_ns))
-            .collect()
-    }
 }
 
 impl History {

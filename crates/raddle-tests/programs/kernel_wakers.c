@@ -1,5 +1,5 @@
-// A program whose waits are ended by the kernel and by the end of a thread, beside a thread that
-// computes and makes no call.
+// Waits that the kernel ends, and one that the end of a thread ends, beside a thread that computes
+// and makes no call.
 //
 // Usage: kernel_wakers SECONDS. Another process sends SIGUSR1, for which a thread waits; a second
 // thread waits for children; a third one waits for the end of one that sleeps.

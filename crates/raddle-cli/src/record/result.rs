@@ -70,15 +70,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
         remarks.extend(locks::not_shown(&told, &kinds));
     }
     remarks.extend(shortcoming(&recorder.on_cpu, made.interval_ns));
-    if told.dropped_spans != 0 {
-        remarks.push(format!("{} waits had no room", told.dropped_spans));
-    }
-    if further_threads != 0 {
-        remarks.push(format!(
-            "{further_threads} threads are not shown one by one: they count as one, \
-             [further threads]"
-        ));
-    }
+    remarks.extend(limits(&told, further_threads));
     let seen = seen(&told, &resolve);
     let since_begin_ns = Moment::now().boot_ns.saturating_sub(recorder.begin.boot_ns);
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -108,6 +100,21 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     };
     managed_locks::add(&mut profile, &seen, &monitors);
     profile
+}
+
+/// Says what had no room.
+fn limits(told: &Told, further_threads: u64) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if told.dropped_spans != 0 {
+        remarks.push(format!("{} waits had no room", told.dropped_spans));
+    }
+    if further_threads != 0 {
+        remarks.push(format!(
+            "{further_threads} threads are not shown one by one: they count as one, \
+             [further threads]"
+        ));
+    }
+    remarks
 }
 
 /// Returns what is known of each stack by the spans of which the stack was read.

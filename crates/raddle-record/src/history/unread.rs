@@ -14,9 +14,14 @@
 //! what was found, are in step with such a program: with 50 threads that sleep in two functions by
 //! turns, and pause, one function had 84 percent of the time and not 47.
 
+use rustc_hash::FxHashMap;
+
 use super::live::{Mark, Old};
-use super::{History, Place, Position, StackNumber};
+use super::{History, Place, Position, StackNumber, Told};
 use crate::profile::Activity;
+
+/// Which span it is: the thread, and when the span began.
+pub type SpanKey = (Position, u64);
 
 /// No chance counts as a higher one, which keeps the hazard a number.
 const MOST_CHANCE: f64 = 1.0 - 1e-12;
@@ -158,6 +163,16 @@ impl History {
                 look: unread.look,
             }));
         }
+    }
+}
+
+impl Told {
+    /// Returns the times for which spans stand of which the stack was read.
+    pub fn stand_for(&self) -> FxHashMap<SpanKey, f64> {
+        let spans = self.spans.iter();
+        spans
+            .map(|it| ((it.doing.thread, it.from_ns), it.stands_for_ns))
+            .collect()
     }
 }
 
