@@ -11,8 +11,8 @@
 //! | a switch | [`accounting::ON`] | [`accounting::EVENTS`] |
 //! | a wake-up | the thread's *routes* | [`Thread::is_followed`] |
 //!
-//! Threads are followed from the begin of recording on, new ones from their first turn. A thread that
-//! is still followed afterwards takes the longer way once.
+//! Threads are followed from the begin of recording on, new ones from their first turn. A thread
+//! that is still followed afterwards takes the longer way once.
 //!
 //! The rings' memory is mapped at the first request, left out of forks, and never unmapped: a tool
 //! may read it at any time. Pages are used as events come.
