@@ -18,6 +18,7 @@
 
 mod ended;
 mod live;
+mod names;
 mod objects;
 #[cfg(test)]
 mod tests;
@@ -27,6 +28,7 @@ mod waits;
 use raddle_inspect::{Event, EventKind, ThreadFlags, ThreadRecord, ThreadState, WaitKind};
 use rustc_hash::FxHashMap;
 
+use crate::name_parts::NameParts;
 use crate::profile::{Activity, Thread};
 use crate::rings::Lane;
 pub use ended::Ended;
@@ -110,6 +112,7 @@ pub struct History {
     look: Look,
     /// A thread has begun since the last call of [`History::has_new_threads`].
     has_new: bool,
+    name_parts: NameParts,
     /// The latest event.
     now_ns: u64,
     places: FxHashMap<u32, Place>,
@@ -153,6 +156,7 @@ impl History {
             begin_ns,
             look: Look::NONE,
             has_new: false,
+            name_parts: NameParts::default(),
             now_ns: begin_ns,
             places: FxHashMap::default(),
             live: Vec::new(),
@@ -198,16 +202,6 @@ impl History {
         }
     }
 
-    /// Notes the name of a thread that lives.
-    pub fn name(&mut self, tid: u32, name: &[u8]) {
-        if let Some(position) = self.position(tid)
-            && let Some(thread) = self.threads.get_mut(position as usize)
-            && thread.name.as_bytes() != name
-        {
-            thread.name = String::from_utf8_lossy(name).into_owned();
-        }
-    }
-
     /// Takes the next event.
     pub fn event(&mut self, lane: Lane, event: &Event, boot_ns: u64) {
         let at_ns = boot_ns.max(self.begin_ns);
@@ -226,6 +220,7 @@ impl History {
             EventKind::RETURN => {
                 self.turn(event.thread, Activity::InKernel, Activity::Running, at_ns);
             }
+            EventKind::NAME | EventKind::NAME_REST => self.take_name(event),
             _ => {}
         }
     }
@@ -545,12 +540,6 @@ impl History {
     pub fn new_objects(&mut self) -> Vec<(WaitKind, u64)> {
         self.objects.take_new()
     }
-
-    /// Returns true if a thread has begun since the last call.
-    pub fn has_new_threads(&mut self) -> bool {
-        std::mem::take(&mut self.has_new)
-    }
-
     /// Returns the position of a thread that lives.
     pub fn position(&self, tid: u32) -> Option<Position> {
         Some(self.live[self.find(tid)? as usize].position)

@@ -27,6 +27,7 @@ pub mod conditions;
 pub mod crash;
 pub mod history;
 pub mod managed_locks;
+mod name_parts;
 pub mod order;
 pub mod outputs;
 pub mod perfetto;

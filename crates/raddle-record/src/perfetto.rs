@@ -31,6 +31,7 @@ use std::io::{self, Write};
 use raddle_inspect::{By, Event, EventKind, WaitKind};
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::name_parts::NameParts;
 use crate::rings::Lane;
 use counters::Counters;
 use encode::{Encoder, Flow, TrackKind};
@@ -80,7 +81,7 @@ pub struct PerfettoWriter<W> {
     /// The time of the last event.
     last_ns: u64,
     /// The thread of the last event with the rest of a name, and the rest.
-    name_rest: (u32, [u8; Event::NAME_PART]),
+    name_parts: NameParts,
 }
 
 /// How many events of each kind were written.
@@ -110,7 +111,7 @@ impl<W: Write> PerfettoWriter<W> {
             counts: Counts::default(),
             begin_ns: None,
             last_ns: boot_ns,
-            name_rest: Default::default(),
+            name_parts: NameParts::default(),
         };
         writer.encoder.packet(&TracePacket {
             clock_snapshot: Some(ClockSnapshot {

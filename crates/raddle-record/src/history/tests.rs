@@ -284,6 +284,34 @@ fn a_new_thread_has_the_name_of_its_parent() {
 }
 
 #[test]
+fn a_thread_that_names_itself_and_ends_at_once_has_its_name() {
+    let mut history = History::new(BEGIN);
+    let lane = Lane::Carrier(0);
+    history.event(lane, &event(E::SWITCH, 0, 7, W::NONE), BEGIN);
+    history.name(7, b"maker");
+    history.event(lane, &event(E::CREATE, 8, 7, W::NONE), BEGIN + 1);
+    history.event(lane, &event(E::SWITCH, 7, 8, W::JOIN), BEGIN + 2);
+    history.event(
+        lane,
+        &Event::of_name(E::NAME_REST, 1, 8, b"rest"),
+        BEGIN + 3,
+    );
+    history.event(
+        lane,
+        &Event::of_name(E::NAME, 1, 8, b"brief-with-"),
+        BEGIN + 3,
+    );
+    history.event(lane, &event(E::END, 8, 7, W::NONE), BEGIN + 4);
+    let names: Vec<_> = history
+        .finish(BEGIN + 5)
+        .threads
+        .into_iter()
+        .map(|it| it.name)
+        .collect();
+    assert_eq!(names, ["maker", "brief-with-rest"]);
+}
+
+#[test]
 fn waits_for_many_objects_are_counted_by_object() {
     let mut history = History::new(BEGIN);
     let lane = Lane::Carrier(0);
@@ -385,7 +413,10 @@ fn threads_that_are_not_told_apart_are_counted() {
     let most = THREADS_MAX as u32;
     let counts: Vec<u64> = (1..=most + 2).map(&mut begin).collect();
     assert_eq!(counts[THREADS_MAX - 2..], [0, 0, 2, 3]);
-    assert_eq!(history.finish(BEGIN + 2).threads.len(), THREADS_MAX);
+    history.name(most + 2, b"one of many");
+    let told = history.finish(BEGIN + 2);
+    assert_eq!(told.threads.len(), THREADS_MAX);
+    assert_eq!(told.threads[THREADS_MAX - 1].name, "[further threads]");
 }
 
 /// What ended waits for an object, beside threads.

@@ -80,18 +80,11 @@ impl<W: Write> PerfettoWriter<W> {
     /// Takes an event with a part of a name.
     #[cold]
     pub(super) fn take_name(&mut self, event: &Event) -> io::Result<()> {
-        if event.kind == EventKind::NAME_REST {
-            self.name_rest = (event.thread, event.name_part());
+        let Some(name) = self.name_parts.take(event) else {
             return Ok(());
-        }
-        let mut bytes = event.name_part().to_vec();
-        let (tid, rest) = std::mem::take(&mut self.name_rest);
-        if tid == event.thread {
-            bytes.extend(rest);
-        }
-        let bytes = bytes.split(|&byte| byte == 0).next().unwrap_or_default();
+        };
         let place = self.threads.add(event.thread);
         let group = self.threads.at(place).group;
-        self.name(event.thread, &String::from_utf8_lossy(bytes), group)
+        self.name(event.thread, &String::from_utf8_lossy(&name), group)
     }
 }
