@@ -19,6 +19,11 @@
 //!
 //! A worker that yields goes to its scheduler; a worker that blocks comes back on its list.
 //!
+//! A scheduler should not wait for a lock that its workers use: the lock may be with a worker, or
+//! its wake-up may go to one, that waits for the scheduler to execute it. libc's `malloc` has such
+//! locks, which several threads share, and `fork` takes all of them. A procedure that makes room
+//! for its queues beforehand allocates nothing.
+//!
 //! ```
 //! # use raddle::runtime::{Status, status};
 //! # if status() != Status::Green { return Ok(()); }

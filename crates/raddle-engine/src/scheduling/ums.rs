@@ -35,7 +35,7 @@ use crate::state::carrier::Carrier;
 use crate::state::process::PROCESS;
 use crate::state::thread::{Thread, WaitKind};
 use core::ptr::{NonNull, from_ref, null_mut};
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_arch::switch;
 use raddle_interface::{Ended, SchedulerToken, WorkerControl, WorkerState};
 use raddle_sched::completion_list::Found;
@@ -327,6 +327,25 @@ fn unless_misplaced<'a>(scheduler: &'a Thread, carrier: &Carrier) -> Option<&'a 
     Some(scheduler)
 }
 
+/// How many threads fork now.
+static FORKS: AtomicU32 = AtomicU32::new(0);
+
+/// The running thread is about to fork. Until [`fork_ends`], no scheduler goes on without a worker:
+/// libc's `fork` holds the locks of `malloc`, for which the scheduler would wait. The worker would
+/// wait for the scheduler, then.
+pub fn fork_begins() {
+    FORKS.fetch_add(1, Ordering::SeqCst);
+}
+
+/// The fork is over, in the parent, or in the child, where no other thread forks.
+pub fn fork_ends(is_child: bool) {
+    if is_child {
+        FORKS.store(0, Ordering::SeqCst);
+    } else {
+        FORKS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Lets the scheduler of the worker on `carrier`, which waits in the kernel, go on without the
 /// worker. In sysmon.
 ///
@@ -339,6 +358,7 @@ pub(crate) fn replace(carrier: &Carrier) {
     }
     carrier.watched.store(1, Ordering::SeqCst);
     if kthread::is_waiting(carrier.kernel_tid.load(Ordering::Relaxed))
+        && FORKS.load(Ordering::SeqCst) == 0
         && let Some(thread) = carrier.thread_or_none()
         && thread.task.on_cpu.load(Ordering::Acquire) != path::HANDS_BACK
         && let Some(scheduler) = take_token(thread, Ended::InKernel, 0)

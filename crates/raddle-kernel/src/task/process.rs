@@ -26,7 +26,7 @@ use core::sync::atomic::{AtomicUsize, Ordering};
 use raddle_arch::{CallFrame, CloneFrame};
 use raddle_engine::carrier::{LEFT, SHARES, SHARES_HANDLERS};
 use raddle_engine::chaos::{self, Point};
-use raddle_engine::{Carrier, PROCESS, fork, kthread, own_signals};
+use raddle_engine::{Carrier, PROCESS, fork, kthread, own_signals, ums};
 use raddle_sys::abi::{CloneArgs, SigInfo};
 use raddle_sys::{err, errno, is_err, nr, sys};
 
@@ -101,6 +101,7 @@ pub extern "C" fn clone_before(frame: &mut CloneFrame) -> Outcome {
     if !request.has(CLONE_VM) {
         carrier.take_stacks_along();
         signal::block_all();
+        ums::fork_begins();
     } else {
         let shares = if request.has(CLONE_SIGHAND) {
             SHARES_HANDLERS
@@ -171,6 +172,9 @@ pub extern "C" fn clone_after(result: isize, call: &mut CallFrame) {
     }
     let shared = carrier.child_shares.load(Ordering::Relaxed);
     let shares = shared != 0;
+    if !shares {
+        ums::fork_ends(result == 0);
+    }
     if result == 0 && shares {
         // SAFETY: only this register of the child changes; memory is the parent's.
         unsafe { raddle_arch::set_gs_base(raw() as u64) };

@@ -12,6 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// Schedulers make room before: a worker that is stopped in `malloc` or `fork` has locks of libc's.
+const ROOM: usize = 1 << 12;
+
 /// State shared by all schedulers of a test.
 pub(crate) struct Shared {
     list: CompletionList,
@@ -23,7 +26,7 @@ impl Shared {
     pub(crate) fn new(list: &CompletionList, workers: usize) -> Self {
         Self {
             list: list.clone(),
-            ready: Mutex::default(),
+            ready: Mutex::new(VecDeque::with_capacity(ROOM)),
             left: AtomicUsize::new(workers),
         }
     }
@@ -31,7 +34,7 @@ impl Shared {
     /// Schedules in turn until all workers have ended. Returns the reasons, and how often a worker
     /// was asked.
     pub(crate) fn run(&self) -> (Vec<Heard>, usize) {
-        let (mut heard, mut in_place) = (Vec::new(), 0);
+        let (mut heard, mut in_place) = (Vec::with_capacity(ROOM), 0);
         let own = std::thread::current().id();
         ums::enter_in_place(&self.list, |scheduler, reason| {
             in_place += usize::from(std::thread::current().id() != own);
