@@ -3,18 +3,25 @@
 #include "check.h"
 
 #include <setjmp.h>
+#include <sys/auxv.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
 #define STACK 65536
-#define ROOM 1536
-#define ROOM_OF_CALLS 2800
-#define SMALL 2100
+/* Enough for what is called there, and not for a frame, which AVX-512 doubles. */
+#define ROOM (has_large_frames() ? 1536 : 880)
+#define ROOM_OF_CALLS (has_large_frames() ? 2800 : 1360)
+#define SMALL 2100 /* sigaltstack refuses less than MINSIGSTKSZ */
 
 static sigjmp_buf back;
 static volatile int handled, segv_code;
 static volatile uintptr_t segv_at;
 static char *memory;
+
+static int has_large_frames(void)
+{
+    return getauxval(AT_MINSIGSTKSZ) > 3000;
+}
 
 static void has_no_room(int signal)
 {
@@ -176,7 +183,9 @@ static void *raise_on_a_small_one(void *unused)
 
 CASE(a_handler_on_an_alternate_stack_that_is_too_small)
 {
-    in_a_thread(raise_on_a_small_one);
+    /* Without AVX-512 a frame has room on each stack that sigaltstack takes. */
+    if (has_large_frames())
+        in_a_thread(raise_on_a_small_one);
 }
 
 static void *raise_on_none(void *unused)
