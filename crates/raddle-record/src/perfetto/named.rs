@@ -3,7 +3,7 @@
 
 use std::io::{self, Write};
 
-use raddle_inspect::{Event, EventKind};
+use raddle_inspect::Event;
 
 use super::messages::{Process, ProcessTree, Thread, TracePacket};
 use super::{GROUP_PIDS, GROUPS_MAX, PerfettoWriter};
