@@ -225,7 +225,7 @@ fn threads_in_lockstep_are_met_in_all_that_they_do() {
             ensure!((found - said).abs() < OFF, "{found:.3} and not {said:.3}");
             Ok(())
         };
-        // Of looks by chance, one recording in twenty may have too few in a function.
+        // Looks come by chance: a recording may have too few of them in one function.
         check().or_else(|_| check())
     });
 }
