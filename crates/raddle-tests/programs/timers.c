@@ -2,6 +2,7 @@
 #include "check.h"
 
 #include <stdatomic.h>
+#include <sys/msg.h>
 #include <sys/utsname.h>
 
 #ifndef sigev_notify_thread_id
@@ -313,4 +314,51 @@ CASE(a_timer_that_is_due_signals_who_sets_it)
     handle(SIGRTMIN + 2);
     join(start(set_timers_that_are_due, NULL));
     set_timers_that_are_due(NULL);
+}
+
+enum { ROUNDS = 1000 };
+
+static int queue;
+
+/* Passes a message to another one, by calls that block in the kernel. */
+static void *pass_messages(void *number)
+{
+    struct {
+        long type;
+    } message;
+    long own = 1 + (long)number, other = 3 - own;
+    while (!atomic_load(&stop)) {
+        message.type = other;
+        IS(msgsnd(queue, &message, 0, 0), 0);
+        IS(msgrcv(queue, &message, 0, own, 0), 0);
+    }
+    message.type = other;
+    IS(msgsnd(queue, &message, 0, 0), 0); /* the other one may wait */
+    return NULL;
+}
+
+/* The kernel gives a timer's signal to the kernel thread that runs, whatever its work is. */
+CASE(no_expiry_is_lost_beside_calls_that_block)
+{
+    pthread_t threads[2];
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD, .sigev_notify_function = on_timer};
+    struct itimerspec once = {{0, 0}, {0, MS / 5}};
+    timer_t timer;
+    queue = (int)GET(msgget(IPC_PRIVATE, 0600));
+    for (int i = 0; i < 2; i++) {
+        threads[i] = start(pass_messages, number(i));
+    }
+    GET(timer_create(CLOCK_MONOTONIC, &event, &timer));
+    for (int i = 0; i < ROUNDS; i++) {
+        GET(timer_settime(timer, 0, &once, NULL));
+        while (atomic_load(&fired) <= i) {
+            usleep(100);
+        }
+    }
+    GET(timer_delete(timer));
+    atomic_store(&stop, 1);
+    for (int i = 0; i < 2; i++) {
+        join(threads[i]);
+    }
+    GET(msgctl(queue, IPC_RMID, NULL));
 }

@@ -47,5 +47,6 @@ mod timers {
         a_timer_counts_a_threads_cpu_time,
         a_default_timer_sends_sigalrm,
         a_timer_that_is_due_signals_who_sets_it,
+        no_expiry_is_lost_beside_calls_that_block,
     }
 }

@@ -167,17 +167,22 @@ fn way_out(is_fault: bool, at: usize) -> Option<usize> {
 extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext) {
     // SAFETY: the kernel made both.
     let (info, context) = unsafe { (&*info, &mut *context) };
-    if signal as usize == PREEMPT && PROCESS.roster.answer() {
+    let is_request = preemption::is_request(info);
+    if is_request && PROCESS.roster.answer() {
         begin_ioctl_again(context);
         return; // the kernel goes on, or restarts its call
     }
     let at = context.context.instruction_pointer();
     let fault = is_fault(info);
+    let pointer = Carrier::current_or_null();
+    if pointer.is_null() && signal as usize == PREEMPT && !is_request {
+        held::leave_to_first(info); // a timer of libc's
+        return;
+    }
     if let Some(at) = way_out(fault, at) {
         context.context.set_instruction_pointer(at);
         return;
     }
-    let pointer = Carrier::current_or_null();
     if pointer.is_null() || kernel_threads::is_raw(pointer) {
         if fault {
             actions::surrender(signal);
@@ -205,7 +210,6 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     let thread = carrier.thread_or_none();
     // The instructions around a clone with a child that shares memory count as the runtime's code.
     let in_user = !is_ours(at) && carrier.in_clock.get() == 0 && (fault || !makes_child);
-    let is_request = preemption::is_request(info);
     if is_request && !makes_child && sample(carrier, context) {
         return;
     }
