@@ -144,15 +144,14 @@ public class Mixed {
         Thread.sleep(1000);
         start("waiter", Mixed::waiter);
         Thread.sleep(1000);
+        System.out.println("ready");
+        // From here on a safepoint may keep every thread from whatever it does next.
         if (arguments.length > 1) {
             for (int i = 0; i < 20_000; i++) {
                 sink += hang(10);
             }
             start("hanging", () -> sink += hang(Integer.MAX_VALUE));
-            // Without a poll here, a safepoint would end this thread's sleep late.
-            Thread.sleep(1000);
         }
-        System.out.println("ready");
         Thread.sleep(1_000_000);
     }
 }

@@ -133,8 +133,9 @@ fn threads_that_wait_for_descriptors_in_short_turns_get_their_time() {
         let Some(used) = or_skip("pair", numbers(&flags, 1, &["pair"])) else {
             return;
         };
-        // Two of three threads: two thirds, and nothing like a short turn each quantum.
-        assert!(used[1] > used[0] / 2.0, "{flags:?}: {used:?}");
+        // One of the two runs at a time: they get half of the time or more, less on a busy machine,
+        // and nothing like a short turn each quantum.
+        assert!(used[1] > used[0] / 4.0, "{flags:?}: {used:?}");
     }
 }
 
