@@ -82,6 +82,11 @@ fn is_fault(info: &SigInfo) -> bool {
     info.code > 0 && matches!(info.signo, 4 | 5 | 7 | 8 | 11 | 31)
 }
 
+/// Returns true for the signal of libc's timers, whose number is that of preemption.
+fn is_libcs(info: &SigInfo) -> bool {
+    info.signo as usize == PREEMPT && !preemption::is_request(info)
+}
+
 /// Returns true for the trap behind an instruction of code that runs with the trap flag.
 fn is_trace(info: &SigInfo) -> bool {
     const TRAP: i32 = 5;
@@ -155,12 +160,23 @@ fn begin_ioctl_again(context: &mut UContext) {
 }
 
 /// Returns where the runtime's own call goes on that faulted or was interrupted.
-fn way_out(is_fault: bool, at: usize) -> Option<usize> {
+fn way_out(info: &SigInfo, is_fault: bool, at: usize) -> Option<usize> {
     if is_fault {
         resume_after_fault(at) // a bad pointer that the program gave us: EFAULT
+    } else if is_libcs(info) {
+        None // it is for no call of a helper's
     } else {
         resume_interrupted_call(at)
     }
+}
+
+/// Handles a signal on a kernel thread that is no carrier: a helper, or else a vfork child.
+fn off_carriers(info: &SigInfo, is_fault: bool, is_helper: bool) {
+    if is_fault {
+        actions::surrender(info.signo as u32);
+    } else if is_helper && is_libcs(info) {
+        held::leave_to_first(info);
+    } // else a helper was poked
 }
 
 /// Handles a signal, on the carrier's alternate stack. Takes no lock.
@@ -174,20 +190,13 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
     }
     let at = context.context.instruction_pointer();
     let fault = is_fault(info);
-    let pointer = Carrier::current_or_null();
-    if pointer.is_null() && signal as usize == PREEMPT && !is_request {
-        held::leave_to_first(info); // a timer of libc's
-        return;
-    }
-    if let Some(at) = way_out(fault, at) {
+    if let Some(at) = way_out(info, fault, at) {
         context.context.set_instruction_pointer(at);
         return;
     }
+    let pointer = Carrier::current_or_null();
     if pointer.is_null() || kernel_threads::is_raw(pointer) {
-        if fault {
-            actions::surrender(signal);
-        }
-        return; // a helper that was poked, or a vfork child
+        return off_carriers(info, fault, pointer.is_null());
     }
     let at = begin_wait_again(context);
     let carrier = Carrier::current();
