@@ -194,6 +194,26 @@ CASE(thread_ids_are_unique_and_stable)
     }
 }
 
+static void *note_id(void *to)
+{
+    *(pid_t *)to = gettid();
+    return NULL;
+}
+
+/* Linux gives an id again after 32,768 others, unless pid_max was changed. */
+CASE(an_id_does_not_come_again_soon)
+{
+    enum { COUNT = 8000 };
+    static pid_t ids[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        join(start(note_id, &ids[i]));
+    }
+    qsort(ids, COUNT, sizeof ids[0], compare_ids);
+    for (int i = 1; i < COUNT; i++) {
+        CHECK(ids[i - 1] < ids[i]);
+    }
+}
+
 CASE(the_main_threads_id_is_the_process_id)
 {
     IS(gettid(), getpid());

@@ -10,6 +10,7 @@ mod lifecycle {
         pthread_exit_gives_its_value_from_any_depth,
         pthread_self_is_what_create_returned,
         thread_ids_are_unique_and_stable,
+        an_id_does_not_come_again_soon,
         the_main_threads_id_is_the_process_id,
         stack_size_is_what_was_asked,
         a_stack_of_the_programs_own_is_used,

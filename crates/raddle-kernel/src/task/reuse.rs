@@ -36,6 +36,7 @@ pub fn may_reuse(thread: &Thread, stack_size: usize) -> Option<u64> {
         && !Carrier::current().is_apart()
         && clear_tid != 0
         && user::load(clear_tid) == Ok(thread.tid())
+        && thread.has_new_id()
         && !words::robust::holds_something(thread);
     if !is_plain || !PROCESS.reusable.has_room(stack_size) {
         return None;

@@ -9,6 +9,7 @@ mod processes;
 
 use raddle::runtime::{Status, status};
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
 use std::ffi::{CStr, c_char, c_void};
 use std::mem::MaybeUninit;
 use std::ptr::{null, null_mut};
@@ -87,6 +88,16 @@ pub(crate) fn never_reused(
     second: impl Fn() -> bool + Send + Sync + 'static,
 ) {
     assert_eq!(one_after_the_other(first, second), 0);
+}
+
+#[test]
+fn an_id_does_not_come_again_soon() {
+    const COUNT: usize = 4000;
+    let _alone = alone();
+    // SAFETY: a query.
+    let id = || raddle::spawn(|| unsafe { libc::gettid() }).join();
+    let ids: HashSet<_> = (0..COUNT).map(|_| id().unwrap()).collect();
+    assert_eq!(ids.len(), COUNT);
 }
 
 #[test]

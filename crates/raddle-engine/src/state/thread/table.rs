@@ -3,7 +3,9 @@
 //! Threads live in *slots* of a table that grows by [chunks](crate::os::chunks): type-stable
 //! memory, so a stale reference can be looked at, never followed into something else. A thread id
 //! is [`TID_BASE`] + generation x [`MAX_THREADS`] + slot: above any pid, below 2^30 (glibc and the
-//! kernel keep flags in the two bits above), and a freed slot's next thread has another id.
+//! kernel keep flags in the two bits above), and a freed slot's next thread has another id. A slot
+//! of which all ids were used *rests* until [`RESTING`] others do: a process uses 65,280 ids before
+//! one comes again, where Linux has 32,768 (`/proc/sys/kernel/pid_max`, unless it was raised).
 //! Generation and slot are counted from a random number of the process, its *salt*: locks that are
 //! shared between processes hold ids, and an owner elsewhere must not be taken for oneself.
 
@@ -20,6 +22,8 @@ pub const TID_BASE: u32 = 1 << 22;
 /// Slots in the table.
 pub const MAX_THREADS: usize = raddle_inspect::settings::THREADS_MAX as usize;
 const GENERATIONS: u32 = ((1 << 30) - TID_BASE) / MAX_THREADS as u32;
+/// Slots that rest, at most, once all their ids were used.
+const RESTING: usize = 64;
 /// Slots mapped at a time.
 const CHUNK: usize = 256;
 /// The bits of [`ThreadTable::live`] that count threads that are not free.
@@ -54,9 +58,13 @@ pub(crate) struct TablePlaces {
     pub used: usize,
 }
 
+/// Slots without a thread, linked through `wait_arg`: 0 ends a list, else slot + 1.
 struct Slots {
-    /// Free slots, linked through `wait_arg`; 0 ends the list, else slot + 1.
     free: usize,
+    /// Those that rest, the first one longest.
+    first: usize,
+    last: usize,
+    resting: usize,
 }
 
 impl ThreadTable {
@@ -71,7 +79,12 @@ impl ThreadTable {
             live: AtomicUsize::new(0),
             limit: AtomicUsize::new(0),
             salt: AtomicU32::new(0),
-            slots: SpinLock::new(Slots { free: 0 }),
+            slots: SpinLock::new(Slots {
+                free: 0,
+                first: 0,
+                last: 0,
+                resting: 0,
+            }),
         }
     }
 
@@ -105,24 +118,37 @@ impl ThreadTable {
             return Err(raddle_sys::err(raddle_sys::errno::EAGAIN));
         }
         let mut slots = self.slots.lock();
-        let index = if slots.free != 0 {
-            let index = slots.free - 1;
-            slots.free = self.slot(index).wait_arg.load(Ordering::Relaxed);
-            index
-        } else {
-            let index = self.used.load(Ordering::Relaxed);
-            let thread = self.threads.make(index);
-            let thread = thread.map_err(|_| raddle_sys::err(raddle_sys::errno::EAGAIN))?;
-            thread.slot.set(index as u32);
-            self.used.store(index + 1, Ordering::Release);
-            index
-        };
+        let free = self.take_free(&mut slots).or_else(|| self.make_slot());
+        let index = free.or_else(|| self.take_resting(&mut slots));
         drop(slots);
+        let index = index.ok_or(raddle_sys::err(raddle_sys::errno::EAGAIN))?;
         self.live.fetch_add(ONE_MORE, Ordering::Relaxed);
         PROCESS.sysmon.thread_begins();
         let thread = self.slot(index);
         self.prepare(thread, index as u32);
         Ok(thread)
+    }
+
+    fn take_free(&self, slots: &mut Slots) -> Option<usize> {
+        let index = slots.free.checked_sub(1)?;
+        slots.free = self.slot(index).wait_arg.load(Ordering::Relaxed);
+        Some(index)
+    }
+
+    /// Begins to use another slot; `None` without memory, or in a full table. Under the lock.
+    fn make_slot(&self) -> Option<usize> {
+        let index = self.used.load(Ordering::Relaxed);
+        self.threads.make(index).ok()?.slot.set(index as u32);
+        self.used.store(index + 1, Ordering::Release);
+        Some(index)
+    }
+
+    /// Takes the slot that rests longest.
+    fn take_resting(&self, slots: &mut Slots) -> Option<usize> {
+        let index = slots.first.checked_sub(1)?;
+        slots.first = self.slot(index).wait_arg.load(Ordering::Relaxed);
+        slots.resting -= 1;
+        Some(index)
     }
 
     /// Makes a retired thread that kept its slot a new one that lives, with the same stack and
@@ -205,10 +231,30 @@ impl ThreadTable {
     /// No run queue, wait queue or timer may hold the thread, and no other thread runs on its
     /// stack.
     pub unsafe fn recycle(&self, thread: &Thread) {
-        let index = self.index(thread);
         let mut slots = self.slots.lock();
+        if thread.has_new_id() {
+            return self.free(&mut slots, thread);
+        }
+        let link = self.index(thread) + 1;
+        thread.wait_arg.store(0, Ordering::Relaxed);
+        if slots.first == 0 {
+            slots.first = link;
+        } else {
+            let last = self.slot(slots.last - 1);
+            last.wait_arg.store(link, Ordering::Relaxed);
+        }
+        slots.last = link;
+        slots.resting += 1;
+        if slots.resting > RESTING
+            && let Some(index) = self.take_resting(&mut slots)
+        {
+            self.free(&mut slots, self.slot(index));
+        }
+    }
+
+    fn free(&self, slots: &mut Slots, thread: &Thread) {
         thread.wait_arg.store(slots.free, Ordering::Relaxed);
-        slots.free = index + 1;
+        slots.free = self.index(thread) + 1;
     }
 
     /// Calls `act` while no thread begins in a slot that another one had before: a thread that is
@@ -346,6 +392,13 @@ impl ThreadTable {
         }
         // One that began or ended as the parent forked may have been counted, but not seen here.
         self.live.store(ONE_MORE, Ordering::Relaxed);
+    }
+}
+
+impl Thread {
+    /// Returns true if the slot's next thread has an id that none there has had.
+    pub fn has_new_id(&self) -> bool {
+        self.generation.get() != 0
     }
 }
 
