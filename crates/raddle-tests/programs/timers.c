@@ -362,3 +362,32 @@ CASE(no_expiry_is_lost_beside_calls_that_block)
     }
     GET(msgctl(queue, IPC_RMID, NULL));
 }
+
+/* More than a carrier has room for while a thread is in the runtime. */
+CASE(no_expiry_of_many_at_once_is_lost)
+{
+    enum { COUNT = 300 };
+    static timer_t timers[COUNT];
+    struct sigevent event = {
+        .sigev_notify = SIGEV_THREAD, .sigev_notify_function = on_timer, .sigev_value.sival_int = 2};
+    for (int round = 1; round <= 3; round++) {
+        struct itimerspec once = {{0, 0}, {0, 0}};
+        for (int i = 0; i < COUNT; i++) {
+            GET(timer_create(CLOCK_MONOTONIC, &event, &timers[i]));
+        }
+        GET(clock_gettime(CLOCK_MONOTONIC, &once.it_value));
+        once.it_value.tv_sec++;
+        for (int i = 0; i < COUNT; i++) {
+            GET(timer_settime(timers[i], TIMER_ABSTIME, &once, NULL));
+        }
+        while (atomic_load(&fired) < round * COUNT) {
+            sleep_ms(10);
+        }
+        for (int i = 0; i < COUNT; i++) {
+            GET(timer_delete(timers[i]));
+        }
+    }
+    sleep_ms(20);
+    IS(atomic_load(&fired), 3 * COUNT);
+    IS(atomic_load(&value_seen), 2 * 3 * COUNT);
+}

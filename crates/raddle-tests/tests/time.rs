@@ -48,5 +48,6 @@ mod timers {
         a_default_timer_sends_sigalrm,
         a_timer_that_is_due_signals_who_sets_it,
         no_expiry_is_lost_beside_calls_that_block,
+        no_expiry_of_many_at_once_is_lost,
     }
 }

@@ -14,7 +14,7 @@
 //!
 //! A moved frame, addresses rising: return address | ucontext | siginfo | padding | xsave area.
 
-use super::{alternate, bit, delivery, preemption, samples, stops, tsc};
+use super::{alternate, bit, delivery, preemption, samples, stops, timers, tsc};
 use crate::frame::{interrupted_ioctl, interrupted_wait, is_pass, pass_end, raddle_child_start};
 use crate::kernel_threads;
 use crate::user::User;
@@ -25,7 +25,7 @@ use raddle_arch::{Hidden, resume_after_fault, resume_interrupted_call};
 use raddle_engine::carrier::{CarrierState, DELIVER_HERE, PREEMPT};
 use raddle_engine::helpers::POKE;
 use raddle_engine::inspect::{CodePlaces, crash};
-use raddle_engine::{Carrier, PROCESS, Thread, page_rings, plugins, quantum_timer};
+use raddle_engine::{Carrier, PROCESS, Thread, own_signals, page_rings, plugins, quantum_timer};
 use raddle_sys::abi::{SigInfo, UContext};
 use raddle_sys::mem::PAGE_SIZE;
 use raddle_sys::{change_signal_mask, err, errno, nr, sys};
@@ -80,11 +80,6 @@ pub struct Moved {
 /// and of a general protection fault.
 fn is_fault(info: &SigInfo) -> bool {
     info.code > 0 && matches!(info.signo, 4 | 5 | 7 | 8 | 11 | 31)
-}
-
-/// Returns true for the signal of libc's timers, whose number is that of preemption.
-fn is_libcs(info: &SigInfo) -> bool {
-    info.signo as usize == PREEMPT && !preemption::is_request(info)
 }
 
 /// Returns true for the trap behind an instruction of code that runs with the trap flag.
@@ -163,7 +158,7 @@ fn begin_ioctl_again(context: &mut UContext) {
 fn way_out(info: &SigInfo, is_fault: bool, at: usize) -> Option<usize> {
     if is_fault {
         resume_after_fault(at) // a bad pointer that the program gave us: EFAULT
-    } else if is_libcs(info) {
+    } else if timers::is_libcs(info) {
         None // it is for no call of a helper's
     } else {
         resume_interrupted_call(at)
@@ -174,8 +169,9 @@ fn way_out(info: &SigInfo, is_fault: bool, at: usize) -> Option<usize> {
 fn off_carriers(info: &SigInfo, is_fault: bool, is_helper: bool) {
     if is_fault {
         actions::surrender(info.signo as u32);
-    } else if is_helper && is_libcs(info) {
-        held::leave_to_first(info);
+    } else if is_helper && timers::is_libcs(info) {
+        timers::miss(info);
+        own_signals::send(PROCESS.pid.load(Ordering::Relaxed), POKE);
     } // else a helper was poked
 }
 
@@ -243,7 +239,7 @@ extern "C" fn on_signal(signal: u32, info: *mut SigInfo, context: *mut UContext)
         record(carrier, info);
         close_if_full(carrier, context, makes_child);
     }
-    let idle = carrier.arrivals.is_empty() && !held::has_waiting();
+    let idle = carrier.arrivals.is_empty() && !held::has_waiting() && !timers::has_missed();
     if in_user && idle && !fault && delivery::deliverable(thread) == 0 {
         begin_ioctl_again(context);
         // A poke for signals that were handled already needs no frame on the program's stack.
@@ -332,8 +328,9 @@ fn record(carrier: &Carrier, info: &SigInfo) {
         if let Some(info) = stops::arrives(info) {
             carrier.arrivals.push(&info);
         }
-    } else if info.signo as usize != POKE {
-        carrier.arrivals.push(info);
+    } else if info.signo as usize != POKE && !carrier.arrivals.push(info) && timers::is_libcs(info)
+    {
+        timers::miss(info);
     }
     carrier.attention.store(1, Ordering::Relaxed);
 }

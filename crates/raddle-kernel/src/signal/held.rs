@@ -138,19 +138,9 @@ pub fn give_back(info: &SigInfo) -> bool {
         FULL => return false,
         _ => {}
     }
-    leave_to_first(info)
-}
-
-/// Leaves a signal to the first kernel thread, which queues it to the process. Returns false if
-/// there is no room for it.
-///
-/// # Signal safety
-/// For the handlers of kernel threads that aren't carriers, and hold no lock when they are
-/// interrupted.
-pub fn leave_to_first(info: &SigInfo) -> bool {
     let is_left = FOR_FIRST.leave(info.signo as u32, info);
     if is_left {
-        poke(PROCESS.pid.load(Ordering::Relaxed));
+        poke(pid);
     }
     is_left
 }

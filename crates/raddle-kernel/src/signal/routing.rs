@@ -142,6 +142,9 @@ pub fn route() {
         while let Some(info) = carrier.arrivals.pop() {
             events::in_name_of_kernel(|| route_one(&info));
         }
+        if timers::has_missed() {
+            timers::take_missed(|info| events::in_name_of_kernel(|| route_one(info)));
+        }
         if carrier.closed.load(Ordering::Relaxed) == 0 {
             break;
         }

@@ -4,6 +4,10 @@
 //! uses for `SIGEV_THREAD`) is made as a timer for the process, and its row names the receiver:
 //! routing looks there when the signal arrives. An expiry is an overrun while its predecessor still
 //! waits to be taken, as in the kernel, which here believes that the program took it long ago.
+//!
+//! libc's signal for timers is the one that preempts, which no kernel thread of the runtime blocks.
+//! So it comes to helpers, too, and to carriers that have no room for another signal: see
+//! [`Missed`].
 
 use super::bit;
 use crate::frame::{Frame, Outcome};
@@ -30,6 +34,8 @@ struct Row {
     tid: u32,
     /// The overruns of the last signal that was taken.
     overrun: u32,
+    /// What the signal carries: `sigev_value`.
+    value: u64,
 }
 
 impl Row {
@@ -37,6 +43,7 @@ impl Row {
         key: 0,
         tid: 0,
         overrun: 0,
+        value: 0,
     };
 }
 
@@ -62,7 +69,7 @@ fn with_row<T>(id: u32, action: impl FnOnce(&mut Row) -> T) -> Option<T> {
         .map(|at| action(&mut table[at]))
 }
 
-fn add(id: u32, tid: u32) -> bool {
+fn add(id: u32, tid: u32, value: u64) -> bool {
     let mut table = TABLE.lock();
     let free = (0..ROWS)
         .map(|step| (id as usize).wrapping_add(step) % ROWS)
@@ -73,9 +80,89 @@ fn add(id: u32, tid: u32) -> bool {
             key: id.wrapping_add(1),
             tid,
             overrun: 0,
+            value,
         };
     }
     free.is_some()
+}
+
+/// An expiry that a handler could neither record nor block: the kernel has sent [`LIBC_TIMER`]. The
+/// next carrier that routes signals takes it from here. All zero for none.
+struct Missed {
+    /// The timer's, as in [`Row`].
+    key: AtomicU32,
+    overrun: AtomicU32,
+}
+
+/// The place of id `n` is the first one from `n % ROWS` on that is free or the timer's own.
+static MISSED: [Missed; ROWS] = [const {
+    Missed {
+        key: AtomicU32::new(0),
+        overrun: AtomicU32::new(0),
+    }
+}; ROWS];
+/// 1 while there may be some.
+static ANY_MISSED: AtomicU32 = AtomicU32::new(0);
+
+/// The signal of libc's timers.
+const LIBC_TIMER: u32 = 32;
+
+/// Returns true for the signal of one of libc's timers.
+pub fn is_libcs(info: &SigInfo) -> bool {
+    info.signo as u32 == LIBC_TIMER && info.code == SI_TIMER
+}
+
+/// Keeps an expiry of libc's for [`take_missed`]. One whose predecessor is still there is an
+/// overrun.
+///
+/// # Signal safety
+/// For all handlers; takes no lock.
+pub fn miss(info: &SigInfo) {
+    let id = info.pid as usize;
+    let key = (info.pid as u32).wrapping_add(1);
+    let places = (0..ROWS).map(|step| &MISSED[id.wrapping_add(step) % ROWS]);
+    for place in places {
+        let seq = Ordering::SeqCst;
+        let more = match place.key.compare_exchange(0, key, seq, seq) {
+            Ok(_) => info.uid,
+            Err(there) if there == key => info.uid.wrapping_add(1),
+            Err(_) => continue,
+        };
+        place.overrun.fetch_add(more, Ordering::Relaxed);
+        break;
+    }
+    ANY_MISSED.store(1, Ordering::SeqCst);
+}
+
+/// Returns true if an expiry waits for [`take_missed`].
+#[inline(always)]
+pub fn has_missed() -> bool {
+    ANY_MISSED.load(Ordering::Relaxed) != 0
+}
+
+/// Takes the expiries that were missed.
+#[cold]
+pub fn take_missed(mut act: impl FnMut(&SigInfo)) {
+    if ANY_MISSED.swap(0, Ordering::SeqCst) == 0 {
+        return;
+    }
+    for place in &MISSED {
+        if place.key.load(Ordering::Relaxed) == 0 {
+            continue;
+        }
+        let id = place.key.swap(0, Ordering::SeqCst).wrapping_sub(1);
+        let overrun = place.overrun.swap(0, Ordering::Relaxed);
+        if let Some(value) = with_row(id, |row| row.value) {
+            act(&SigInfo {
+                signo: LIBC_TIMER as i32,
+                code: SI_TIMER,
+                pid: id as i32,
+                uid: overrun,
+                value,
+                ..SigInfo::EMPTY
+            });
+        }
+    }
 }
 
 /// `timer_create(2)`.
@@ -122,22 +209,25 @@ pub extern "C" fn timer_create(frame: &Frame) -> Outcome {
         return Outcome::of(told.err().unwrap_or(result));
     }
     let signals = event.is_none_or(|event| event.notify == SIGEV_SIGNAL);
-    Outcome::of(match made(id, signals.then_some(tid), frame.user(2)) {
-        Ok(()) => 0,
-        Err(errno) => {
-            // SAFETY: the timer that was just made.
-            unsafe { sys!(nr::__NR_timer_delete, id) };
-            errno
-        }
-    })
+    let value = event.map_or(u64::from(id), |event| event.value);
+    Outcome::of(
+        match made(id, signals.then_some((tid, value)), frame.user(2)) {
+            Ok(()) => 0,
+            Err(errno) => {
+                // SAFETY: the timer that was just made.
+                unsafe { sys!(nr::__NR_timer_delete, id) };
+                errno
+            }
+        },
+    )
 }
 
 /// Tells the program the id of a timer that the kernel has made. Notes a timer that signals, with
-/// its thread, or 0 for the process.
-fn made(id: u32, signalled: Option<u32>, id_at: User<u32>) -> Result<(), isize> {
+/// its thread, or 0 for the process, and with what the signal carries.
+fn made(id: u32, signalled: Option<(u32, u64)>, id_at: User<u32>) -> Result<(), isize> {
     id_at.write(&id)?;
     match signalled {
-        Some(tid) if !add(id, tid) => Err(err(errno::EAGAIN)),
+        Some((tid, value)) if !add(id, tid, value) => Err(err(errno::EAGAIN)),
         _ => Ok(()),
     }
 }
@@ -187,7 +277,6 @@ pub enum Target<'a> {
 
 /// Returns the receiver of a signal that the kernel sent to the process.
 pub fn target<'a>(info: &SigInfo) -> Target<'a> {
-    const LIBC_TIMER: i32 = 32;
     if info.code != SI_TIMER {
         return Target::Process;
     }
@@ -196,7 +285,7 @@ pub fn target<'a>(info: &SigInfo) -> Target<'a> {
         Some(GONE) => Target::Nobody,
         Some(tid) => PROCESS.find(tid).map_or(Target::Nobody, Target::Thread),
         // libc has no handler for its timers: a late signal must not end the process.
-        None if info.signo == LIBC_TIMER => Target::Nobody,
+        None if info.signo as u32 == LIBC_TIMER => Target::Nobody,
         None => Target::Process,
     }
 }
@@ -214,5 +303,8 @@ pub fn in_child() {
     unsafe { TABLE.break_lock() };
     if USED.load(Ordering::Relaxed) != 0 && USED.swap(0, Ordering::Relaxed) != 0 {
         *TABLE.lock() = [Row::FREE; ROWS];
+    }
+    if ANY_MISSED.load(Ordering::Relaxed) != 0 {
+        take_missed(|_| {}); // without a row
     }
 }
