@@ -11,6 +11,7 @@ mod names;
 mod program;
 mod recorder;
 mod result;
+mod sitting;
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -1,5 +1,7 @@
-//! Bound threads in the kernel. Their calls block there, and no event says so: by the events, the
-//! thread runs. The kernel counts how long its kernel thread executed and waited for a CPU. The
+//! Threads that wait in the kernel on their carriers, of which no event says so: by the events, they
+//! run. Bound threads do so always, others while nothing else needs their carriers.
+//!
+//! The kernel counts how long a bound thread's kernel thread executed and waited for a CPU. The
 //! rest of the time for which it ran or was runnable, it waited in the kernel.
 //!
 //! The sum is exact but for a part of the run delay that isn't known to be before or after the
@@ -22,7 +24,7 @@ pub struct KernelCounts {
     pub followed_ns: u64,
 }
 
-/// A look at a bound thread that waited in the kernel.
+/// A look at a thread that waited in the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KernelWait {
     pub thread: Position,
@@ -41,15 +43,10 @@ pub fn move_kernel_waits(
     counts: &HashMap<Position, KernelCounts>,
     waits: &[KernelWait],
 ) {
-    let doing = |thread, activity| Doing {
-        thread,
-        activity,
-        object: 0,
-    };
     let mut moved: HashMap<Position, u64> = HashMap::new();
     for (&thread, counts) in counts {
-        let times = told.threads.get_mut(thread as usize);
-        let running = told.totals.get_mut(&doing(thread, Activity::Running));
+        let times = told.threads.get(thread as usize);
+        let running = told.totals.get(&doing(thread, Activity::Running));
         let (Some(times), Some(running)) = (times, running) else {
             continue;
         };
@@ -58,22 +55,71 @@ pub fn move_kernel_waits(
         let used_ns = counts.cpu_ns.saturating_add(delay_ns);
         let most_ns = counts.followed_ns.saturating_sub(counts.cpu_ns);
         let ns = running.ns.saturating_sub(used_ns).min(most_ns);
-        if ns == 0 {
-            continue;
+        let count = counts.waits.saturating_sub(times.turns).max(1);
+        if move_time(told, thread, ns, count) {
+            moved.insert(thread, ns);
         }
-        running.ns -= ns;
-        times.running_ns = times.running_ns.saturating_sub(ns);
-        times.in_kernel_ns += ns;
-        let first_ns = running.first_ns;
-        let total = told.totals.entry(doing(thread, Activity::InKernel));
-        let total = total.or_insert(Total {
-            first_ns,
-            ..Total::default()
-        });
-        total.ns += ns;
-        total.count += counts.waits.saturating_sub(times.turns).max(1);
-        moved.insert(thread, ns);
     }
+    add_spans(told, &moved, waits);
+}
+
+/// Moves the time that other threads have waited in the kernel on their carriers, as looks have
+/// found it, from the time for which they ran.
+///
+/// A carrier of which nothing else needs the CPU is not replaced, and no event says that its thread
+/// waits.
+pub fn move_seen_waits(told: &mut Told, waits: &[KernelWait]) {
+    let mut found: HashMap<Position, (u64, u64)> = HashMap::new();
+    for wait in waits {
+        let (ns, count) = found.entry(wait.thread).or_default();
+        *ns += wait.stands_for_ns;
+        *count += 1;
+    }
+    let mut moved = HashMap::new();
+    for (thread, (found_ns, count)) in found {
+        let ran = told.totals.get(&doing(thread, Activity::Running));
+        let ns = found_ns.min(ran.map_or(0, |ran| ran.ns));
+        if move_time(told, thread, ns, count) {
+            moved.insert(thread, ns);
+        }
+    }
+    add_spans(told, &moved, waits);
+}
+
+fn doing(thread: Position, activity: Activity) -> Doing {
+    Doing {
+        thread,
+        activity,
+        object: 0,
+    }
+}
+
+/// Moves a time of a thread, in so many waits. Returns false if it is 0, or no such thread ran.
+fn move_time(told: &mut Told, thread: Position, ns: u64, count: u64) -> bool {
+    let times = told.threads.get_mut(thread as usize);
+    let running = told.totals.get_mut(&doing(thread, Activity::Running));
+    let (Some(times), Some(running)) = (times, running) else {
+        return false;
+    };
+    if ns == 0 {
+        return false;
+    }
+    running.ns -= ns;
+    times.running_ns = times.running_ns.saturating_sub(ns);
+    times.in_kernel_ns += ns;
+    let first_ns = running.first_ns;
+    let total = told.totals.entry(doing(thread, Activity::InKernel));
+    let total = total.or_insert(Total {
+        first_ns,
+        ..Total::default()
+    });
+    total.ns += ns;
+    total.count += count;
+    true
+}
+
+/// Adds the looks at threads of which so much time was moved.
+fn add_spans(told: &mut Told, moved: &HashMap<Position, u64>, waits: &[KernelWait]) {
     for wait in waits {
         let Some(&all_ns) = moved.get(&wait.thread) else {
             continue;
@@ -179,5 +225,31 @@ mod tests {
         move_kernel_waits(&mut other, &[(0, KernelCounts::default())].into(), &[]);
         assert_eq!(other.threads[0].running_ns, 1000);
         move_kernel_waits(&mut other, &[(5, counts)].into(), &[]);
+    }
+
+    #[test]
+    fn waits_that_were_seen_are_no_more_than_the_thread_ran() {
+        let wait = |stands_for_ns| KernelWait {
+            thread: 0,
+            stack: StackNumber {
+                epoch: 0,
+                number: 4,
+            },
+            at_ns: 100,
+            ns: stands_for_ns,
+            stands_for_ns,
+        };
+        let mut told = told(1000, 0);
+        move_seen_waits(&mut told, &[wait(300), wait(100)]);
+        let (running, in_kernel) = (
+            total(&told, Activity::Running),
+            total(&told, Activity::InKernel),
+        );
+        assert_eq!((running.ns, in_kernel.ns), (600, 400));
+        assert_eq!((in_kernel.count, in_kernel.longest_ns), (2, 300));
+        assert_eq!(told.spans.len(), 2);
+        move_seen_waits(&mut told, &[wait(2000)]);
+        assert_eq!(total(&told, Activity::Running).ns, 0);
+        assert_eq!(total(&told, Activity::InKernel).ns, 1000);
     }
 }

@@ -536,6 +536,13 @@ impl History {
         Some((tid, self.position(tid)?))
     }
 
+    /// Returns the thread that a carrier without a bound one runs, after the last event.
+    pub fn runs_on(&self, carrier: u32) -> Option<(u32, Position)> {
+        let &(tid, _) = self.lanes.get(lane_number(Lane::Carrier(carrier)))?;
+        let live = &self.live[self.find(tid)? as usize];
+        (live.activity == Activity::Running).then_some((tid, live.position))
+    }
+
     /// Returns what threads have begun to wait for that none had before the last call.
     pub fn new_objects(&mut self) -> Vec<(WaitKind, u64)> {
         self.objects.take_new()

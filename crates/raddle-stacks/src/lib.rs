@@ -40,6 +40,7 @@
 
 mod bound;
 mod capture;
+mod carrier_threads;
 mod carriers;
 pub mod corefile;
 mod elf;
@@ -77,6 +78,7 @@ pub use bound::{
     waits_in_kernel,
 };
 pub use capture::{Captured, Kind, Stack, Stacks, Target, capture, capture_with};
+pub use carrier_threads::{CarrierThread, CarrierThreads};
 pub use carriers::{CarrierSlice, CarrierSlot, Carriers, EngineSlot, carriers};
 pub use java::{Java, JavaLock, JavaThread, Monitor, MonitorObjects};
 pub use kernel::{StoppedThreads, UserRegisters, kernel_numbers};

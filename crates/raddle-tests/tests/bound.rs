@@ -1,4 +1,5 @@
-//! Bound threads, which have kernel threads of their own, in profiles, lists of locks and traces.
+//! Threads that wait in the kernel on their carriers: bound ones, which have kernel threads of their
+//! own, in profiles, lists of locks and traces; and others in profiles.
 
 mod protobuf;
 mod trace_files;
@@ -82,8 +83,10 @@ fn check_profile(mut command: Command, file: &Path, has_perf_events: bool) -> Re
         } else {
             0.75
         };
+        // On a busy machine samples of CPU time are few.
+        let most = if function == "compute" { 1.25 } else { 1.1 };
         ensure!(
-            found >= said * least && found <= said * 1.1,
+            found >= said * least && found <= said * most,
             "{function}: {found} s of {said}: {folded}"
         );
     }
@@ -92,7 +95,7 @@ fn check_profile(mut command: Command, file: &Path, has_perf_events: bool) -> Re
         .filter(|line| line.starts_with("bound-") && line.contains("[stack not read]"))
         .filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok())
         .sum();
-    ensure!(unread < 300_000.0, "{unread} us without a stack: {folded}");
+    ensure!(unread < 600_000.0, "{unread} us without a stack: {folded}");
     let text = String::from_utf8(output.stdout)?;
     ensure!(!text.contains("left out"), "{text}");
     Ok(())
@@ -255,6 +258,30 @@ fn a_thread_that_becomes_bound_is_counted_from_then_on() {
         );
         let runnable = seconds(&folded, "later", "[runnable]", &["[runnable]"]);
         ensure!(runnable < said * 0.5, "{runnable} s: {folded}");
+        Ok(())
+    });
+}
+
+#[test]
+fn a_carrier_that_nothing_else_needs_is_in_the_kernel_with_its_thread() {
+    let name = "bound::a_carrier_that_nothing_else_needs_is_in_the_kernel_with_its_thread";
+    in_every_mode(name, |mode| {
+        if mode == Mode::Native {
+            return Ok(());
+        }
+        let folder = RunFolder::new(&format!("sits-{mode}"))?;
+        let file = folder.path().join("a.folded");
+        let path = file.to_str().context("a path")?;
+        let mut command = record(mode, &["-o", path, "--"])?;
+        let output = command.args(command_line("sits.c", "3")?).output()?;
+        ensure!(output.status.success(), "{output:?}");
+        let said = said(&output)?["wait_for_child"];
+        let folded = std::fs::read_to_string(&file)?;
+        let found = seconds(&folded, "sits", "wait_for_child", &["[in kernel]"]);
+        ensure!(
+            found > said * 0.6 && found < said * 1.2,
+            "{found} s of {said}: {folded}"
+        );
         Ok(())
     });
 }

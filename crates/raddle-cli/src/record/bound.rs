@@ -17,6 +17,7 @@ use raddle_record::history::{History, Position, StackNumber, Told};
 use raddle_record::profile::Thread;
 use raddle_stacks::{
     BoundThread, Captured, KernelTimes, Kind, StackReader, kernel_thread_began_ns, kernel_waits,
+    waits_in_kernel,
 };
 
 use super::chooser::Chooser;
@@ -57,6 +58,8 @@ struct Followed {
     seen: Option<(u64, Option<usize>)>,
     /// The thread was there at the last count.
     is_there: bool,
+    /// The first count since the kernel thread has neither waited nor begun to.
+    wants_cpu: Counted,
 }
 
 #[derive(Clone, Copy, Default)]
@@ -65,6 +68,8 @@ struct Counted {
     at_ns: u64,
     times: KernelTimes,
     waits: u64,
+    /// It neither executed nor wanted a CPU.
+    is_waiting: bool,
 }
 
 impl Counted {
@@ -74,7 +79,17 @@ impl Counted {
             at_ns: begun.elapsed().as_nanos() as u64,
             times: KernelTimes::of(pid, kernel_tid)?,
             waits: kernel_waits(pid, kernel_tid)?,
+            is_waiting: waits_in_kernel(pid, kernel_tid),
         })
+    }
+
+    /// Returns how long the kernel thread has wanted a CPU until `now` in addition to what the
+    /// kernel has counted, which counts that when the kernel thread gets a CPU. In this time it has
+    /// not waited.
+    fn starved_ns(&self, now: &Counted) -> u64 {
+        let counted = |times: &KernelTimes| times.cpu_ns + times.delay_ns;
+        let counted_ns = counted(&now.times).saturating_sub(counted(&self.times));
+        (now.at_ns - self.at_ns).saturating_sub(counted_ns)
     }
 }
 
@@ -122,9 +137,13 @@ impl Bound {
                 last: now,
                 seen: None,
                 is_there: true,
+                wants_cpu: now,
             });
             followed.is_there = true;
             if followed.kernel_tid == thread.kernel_tid {
+                if followed.last.is_waiting || followed.last.waits != now.waits {
+                    followed.wants_cpu = now;
+                }
                 followed.last = now;
             }
         }
@@ -248,9 +267,13 @@ impl Followed {
             (counted * u128::from(followed_ns) / u128::from(counted_ns.max(1))) as u64
         };
         let (last, first_times) = (self.last.times, first.times);
+        let starved_ns = match self.last.is_waiting {
+            true => 0,
+            false => self.wants_cpu.starved_ns(&self.last),
+        };
         KernelCounts {
             cpu_ns: whole(last.cpu_ns, first_times.cpu_ns),
-            delay_ns: whole(last.delay_ns, first_times.delay_ns),
+            delay_ns: whole(last.delay_ns, first_times.delay_ns) + starved_ns,
             waits: whole(self.last.waits, first.waits),
             followed_ns,
         }
@@ -258,7 +281,7 @@ impl Followed {
 }
 
 /// Returns the stack of a thread that waits in the kernel on its carrier.
-fn in_kernel(captured: &Captured) -> Option<u32> {
+pub(super) fn in_kernel(captured: &Captured) -> Option<u32> {
     let is_on_carrier = captured.record.state == ThreadState::RUNNING;
     let waits = matches!(captured.kind, Kind::InKernel(_) | Kind::LentToChild);
     captured.stack.filter(|_| is_on_carrier && waits)

@@ -38,6 +38,7 @@ use super::bound::Bound;
 use super::chooser::Chooser;
 use super::cpu_clock::CpuClock;
 use super::mappings::Mappings;
+use super::sitting::Sitting;
 use crate::failure::Failure;
 use crate::recording::{Recording, Timed, command};
 pub(super) use epochs::Epoch;
@@ -72,6 +73,7 @@ pub(super) struct Recorder {
     pub command: Vec<String>,
     recording: Recording,
     pub bound: Bound,
+    pub sitting: Sitting,
     cpu_clock: Option<CpuClock>,
     /// The most CPU time that the process can have used.
     pub most_cpu_ns: Option<u64>,
@@ -158,6 +160,7 @@ impl Recorder {
             command: command(pid),
             recording,
             bound,
+            sitting: Sitting::new(pid),
             cpu_clock,
             most_cpu_ns: None,
             series: Series::new(pid, interval.as_nanos() as u64),
@@ -233,6 +236,7 @@ impl Recorder {
         let ended = ended?;
         let read = reader.into_parts();
         self.bound.begin_epoch();
+        self.sitting.begin_epoch();
         self.epochs.end(memory, modules, read);
         Ok(ended)
     }
@@ -283,6 +287,8 @@ impl Recorder {
                 let at_ns = self.recording.told_ns();
                 let epoch = self.epochs.number();
                 self.bound.look(reader, &mut self.chooser, epoch, at_ns);
+                self.sitting
+                    .look(reader, &mut self.chooser, &self.history, epoch, at_ns);
             }
             if self.looked.elapsed() >= LOOK {
                 self.looked = now;
@@ -313,6 +319,7 @@ impl Recorder {
         if !self.is_sampled {
             return;
         }
+        self.sitting.follow(target);
         let bound = self.recording.bound();
         self.series.follow(target, bound);
         if self.own_series.is_none() && self.series.refusal().is_some() {

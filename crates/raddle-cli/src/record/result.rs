@@ -33,6 +33,7 @@ pub(super) fn profile(recorder: Recorder) -> Profile {
     let further_threads = recorder.history.further_threads;
     let mut told = recorder.history.finish(end.boot_ns);
     recorder.bound.finish(&mut told);
+    recorder.sitting.finish(&mut told);
     // The runtime has a limit.
     let least_ns = u64::from(recorder.own_series.is_some()) * OWN_INTERVAL_NS;
     let made = Made {
