@@ -1,5 +1,5 @@
-//! Threads that wait in the kernel on their carriers, of which no event says so: by the events, they
-//! run. Bound threads do so always, others while nothing else needs their carriers.
+//! Threads that wait in the kernel on their carriers, of which no event says so: by the events,
+//! they run. Bound threads do so always, others while nothing else needs their carriers.
 //!
 //! The kernel counts how long a bound thread's kernel thread executed and waited for a CPU. The
 //! rest of the time for which it ran or was runnable, it waited in the kernel.

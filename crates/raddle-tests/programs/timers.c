@@ -368,8 +368,9 @@ CASE(no_expiry_of_many_at_once_is_lost)
 {
     enum { COUNT = 300 };
     static timer_t timers[COUNT];
-    struct sigevent event = {
-        .sigev_notify = SIGEV_THREAD, .sigev_notify_function = on_timer, .sigev_value.sival_int = 2};
+    struct sigevent event = {.sigev_notify = SIGEV_THREAD,
+                             .sigev_notify_function = on_timer,
+                             .sigev_value.sival_int = 2};
     for (int round = 1; round <= 3; round++) {
         struct itimerspec once = {{0, 0}, {0, 0}};
         for (int i = 0; i < COUNT; i++) {

@@ -1,5 +1,5 @@
-//! Threads that wait in the kernel on their carriers: bound ones, which have kernel threads of their
-//! own, in profiles, lists of locks and traces; and others in profiles.
+//! Threads that wait in the kernel on their carriers: bound ones, which have kernel threads of
+//! their own, in profiles, lists of locks and traces; and others in profiles.
 
 mod protobuf;
 mod trace_files;

@@ -489,7 +489,7 @@ fn check_plugin(
     let all: f64 = computed.iter().sum();
     let most = computed[0].max(computed[1]);
     let said_compute = said("part compute ");
-    // Each has computed half of it. On a busy machine a later sample stands for ones that were lost.
+    // Each has computed half of it. On a busy machine a sample stands for ones that were lost.
     ensure!(
         most < 0.7 * said_compute.max(all + unnamed),
         "{mode_name}: a wrong name: {computed:?}"

@@ -267,9 +267,10 @@ impl Followed {
             (counted * u128::from(followed_ns) / u128::from(counted_ns.max(1))) as u64
         };
         let (last, first_times) = (self.last.times, first.times);
-        let starved_ns = match self.last.is_waiting {
-            true => 0,
-            false => self.wants_cpu.starved_ns(&self.last),
+        let starved_ns = if self.last.is_waiting {
+            0
+        } else {
+            self.wants_cpu.starved_ns(&self.last)
         };
         KernelCounts {
             cpu_ns: whole(last.cpu_ns, first_times.cpu_ns),

@@ -112,7 +112,7 @@ pub fn is_libcs(info: &SigInfo) -> bool {
     info.signo as u32 == LIBC_TIMER && info.code == SI_TIMER
 }
 
-/// Keeps an expiry of libc's for [`take_missed`]. One whose predecessor is still there is an
+/// Keeps an expiry of libc's for [`take_missed`]. With a predecessor that is still there it is an
 /// overrun.
 ///
 /// # Signal safety
