@@ -17,6 +17,7 @@
 
 mod reader;
 mod server;
+mod stubs;
 pub(crate) mod table;
 
 use std::io::{self, Read, Write};

@@ -87,7 +87,7 @@ fn a_document_has_the_names_themselves() {
 }
 
 /// Functions that threads are met in when they are preempted.
-const OF_RUNTIME: [&str; 5] = ["raddle_", "on_signal", "give_way", "preempted", "[vdso]"];
+const OF_RUNTIME: [&str; 5] = ["raddle_", "on_signal", "give_way", "preempted", "__vdso_"];
 
 #[test]
 fn a_profile_names_no_function_inside_of_the_runtime() {

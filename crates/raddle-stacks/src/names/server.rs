@@ -1,9 +1,10 @@
 //! The child's end: it limits itself, reads files, and answers until its input ends.
 
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use blazesym::helper::read_elf_build_id;
 use blazesym::symbolize::source::{Elf, Source as Place};
@@ -11,7 +12,8 @@ use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::time::{ClockId, clock_gettime};
 
-use super::table::Table;
+use super::stubs::Stubs;
+use super::table::{Table, VDSO};
 use super::{Answer, Function, Question, Source, receive, send};
 
 /// The most private memory: the debug information of large programs, unpacked, needs some hundred
@@ -26,6 +28,12 @@ const TEXT_MAX: usize = 4096;
 /// The most inlined functions at one address.
 const INLINED_MAX: usize = 256;
 
+/// The most files of which stubs are kept.
+const FILES_MAX: usize = 64;
+
+/// The stubs of files with these build-ids.
+type Known = HashMap<(PathBuf, Option<Vec<u8>>), Stubs>;
+
 /// Answers questions from the standard input, a socket, until its end.
 ///
 /// # Errors
@@ -38,6 +46,7 @@ pub fn serve_names() -> io::Result<()> {
     limit(Resource::Data, DATA_BYTES)?;
     limit(Resource::As, ADDRESS_BYTES)?;
     let symbolizer = Symbolizer::builder().enable_auto_reload(false).build();
+    let mut known = Known::new();
     loop {
         let question: Question = match receive(&mut socket) {
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
@@ -45,7 +54,7 @@ pub fn serve_names() -> io::Result<()> {
         };
         let used_s = clock_gettime(ClockId::ProcessCPUTime).tv_sec.unsigned_abs();
         limit(Resource::Cpu, used_s + ANSWER_CPU_S)?;
-        send(&mut socket, &answer(&symbolizer, &question))?;
+        send(&mut socket, &answer(&symbolizer, &mut known, &question))?;
     }
 }
 
@@ -60,11 +69,23 @@ fn limit(resource: Resource, most: u64) -> io::Result<()> {
     Ok(setrlimit(resource, new)?)
 }
 
-fn answer(symbolizer: &Symbolizer, question: &Question) -> Answer {
+fn answer(symbolizer: &Symbolizer, known: &mut Known, question: &Question) -> Answer {
     let file = &question.file;
     if !is_same(question) {
         return vec![Vec::new(); question.offsets.len()];
     }
+    if question.file.ends_with(VDSO) {
+        let table = Table::of_vdso();
+        let offsets = question.offsets.iter();
+        return offsets
+            .map(|&offset| table.function(offset).into_iter().collect())
+            .collect();
+    }
+    if known.len() == FILES_MAX {
+        known.clear();
+    }
+    let of = (file.clone(), question.build_id.clone());
+    let stubs = known.entry(of).or_insert_with(|| Stubs::of(file));
     let mut table = None;
     let mut from_table = |offset| {
         let table = table.get_or_insert_with(|| Table::of(file).unwrap_or_default());
@@ -73,6 +94,8 @@ fn answer(symbolizer: &Symbolizer, question: &Question) -> Answer {
     let everything = |offset| functions(symbolizer, file, offset);
     let offsets = question.offsets.iter();
     let functions = offsets.map(|&offset| match question.source {
+        // The nearest symbol before is another section's.
+        _ if stubs.has(offset) => stubs.function(offset).into_iter().collect(),
         Source::Everything => everything(offset).unwrap_or_else(|| from_table(offset)),
         Source::SymbolTable => from_table(offset),
     });
@@ -81,6 +104,10 @@ fn answer(symbolizer: &Symbolizer, question: &Question) -> Answer {
 
 /// Returns true if the path leads to the file that the process has mapped.
 fn is_same(question: &Question) -> bool {
+    if question.file.ends_with(VDSO) {
+        let own = Table::build_id_of_vdso();
+        return own.is_some() && own == question.build_id;
+    }
     let is_file = std::fs::metadata(&question.file).is_ok_and(|it| it.is_file());
     let found = match question.source {
         _ if !is_file => return false,

@@ -1,6 +1,7 @@
 //! The functions and variables of a file by its own symbol tables.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use object::elf::{FileHeader64, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC, STT_GNU_IFUNC, STT_OBJECT};
@@ -10,6 +11,9 @@ use object::{Endianness, ReadRef};
 
 use super::Function;
 use super::server::demangled;
+
+/// What processes call the code that the kernel gives to all of them.
+pub(super) const VDSO: &str = "[vdso]";
 
 /// The most symbols that are read of one file.
 const SYMBOLS_MAX: usize = 1 << 22;
@@ -25,6 +29,15 @@ impl Table {
     pub(super) fn of(file: &Path) -> Option<Table> {
         let image = ReadCache::new(File::open(file).ok()?);
         Some(Table::parse(&image))
+    }
+
+    /// That of this process, which is the same in all that the kernel runs.
+    pub(super) fn of_vdso() -> Table {
+        vdso().map_or_else(Table::default, |image| Table::parse(&*image))
+    }
+
+    pub(super) fn build_id_of_vdso() -> Option<Vec<u8>> {
+        build_id_in(&*vdso()?)?
     }
 
     fn parse<'a>(image: impl ReadRef<'a>) -> Table {
@@ -49,6 +62,19 @@ impl Table {
             ..Function::default()
         })
     }
+}
+
+/// Returns a copy of this process's vDSO.
+fn vdso() -> Option<Vec<u8>> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|line| line.ends_with(VDSO))?;
+    let (from, to) = line.split_once(' ')?.0.split_once('-')?;
+    let from = u64::from_str_radix(from, 16).ok()?;
+    let to = u64::from_str_radix(to, 16).ok()?;
+    let mut image = vec![0; usize::try_from(to.checked_sub(from)?).ok()?];
+    let memory = File::open("/proc/self/mem").ok()?;
+    memory.read_exact_at(&mut image, from).ok()?;
+    Some(image)
 }
 
 /// Types of symbols.
@@ -96,8 +122,10 @@ fn add<'a>(
 
 /// Returns the build-id of a file, if it has one; `None` if that is no such file.
 pub(crate) fn build_id(file: &Path) -> Option<Option<Vec<u8>>> {
-    let image = ReadCache::new(File::open(file).ok()?);
-    let image = &image;
+    build_id_in(&ReadCache::new(File::open(file).ok()?))
+}
+
+fn build_id_in<'a>(image: impl ReadRef<'a>) -> Option<Option<Vec<u8>>> {
     let header = FileHeader64::<Endianness>::parse(image).ok()?;
     let endian = header.endian().ok()?;
     let sections = header.sections(endian, image).ok()?;
@@ -142,6 +170,14 @@ mod tests {
         assert!(found.name.contains("function_with_a_symbol"));
         let known = blazesym::helper::read_elf_build_id(&file).unwrap();
         assert_eq!(build_id(&file).unwrap(), known.map(|it| it.to_vec()));
+    }
+
+    #[test]
+    fn the_vdso_has_functions() {
+        let table = Table::of_vdso();
+        let names: Vec<&str> = table.functions.iter().map(|it| it.2.as_str()).collect();
+        assert!(names.contains(&"__vdso_clock_gettime"), "{names:?}");
+        assert!(Table::build_id_of_vdso().is_some());
     }
 
     #[test]
