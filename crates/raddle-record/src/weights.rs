@@ -362,8 +362,12 @@ fn limit(shares: &mut [f64], times: &[(f64, f64)], most: f64) {
     if whole == 0.0 || given <= most {
         return;
     }
-    // A group without a sample has executed as others have.
-    let usual = most / whole;
+    // A group without a sample has executed as others have, but took nothing of their samples.
+    let each = times.iter().zip(&*shares);
+    let of_samples: f64 = each.map(|(it, share)| it.1.min(share * it.0)).sum();
+    let without = times.iter().filter(|it| it.1 == 0.0).map(|it| it.0);
+    let without = without.sum::<f64>().max(1.0);
+    let usual = (most / whole).min((most - of_samples).max(0.0) / without);
     let sampled = times.iter().zip(&*shares).map(|(&(wall, cpu), &share)| {
         let sampled = if cpu == 0.0 { usual } else { cpu / wall };
         sampled.min(share)
@@ -537,6 +541,16 @@ mod tests {
         let all: Vec<_> = (0..1960).map(|_| on_cpu(1)).collect();
         let whole = super::tests::weights(&told, &all);
         assert!(whole.iter().all(|it| it.1 == 1));
+    }
+
+    #[test]
+    fn threads_without_samples_take_no_cpu_time_of_those_with_samples() {
+        // The first has samples, and the second waited in the kernel.
+        let times = [(1000.0, 400.0), (1000.0, 0.0)];
+        let mut shares = [0.4, 1.0];
+        limit(&mut shares, &times, 420.0);
+        let off = (shares[0] - 0.4).abs() + (shares[1] - 0.02).abs();
+        assert!(off < 1e-9, "{shares:?}");
     }
 
     #[test]

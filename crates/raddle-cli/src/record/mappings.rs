@@ -82,9 +82,14 @@ impl Root {
         })
     }
 
-    /// Returns the code that the process has mapped.
+    /// Returns the code that the process has mapped: an error if it has ended, even if its parent
+    /// has not waited for it yet.
     pub(super) fn modules(&self, pid: u32) -> io::Result<Modules> {
-        Modules::parse(&*lines(pid)?, &self.path())
+        let lines = lines(pid)?;
+        if lines.is_empty() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Modules::parse(&*lines, &self.path())
     }
 
     /// Returns where paths of the process begin.

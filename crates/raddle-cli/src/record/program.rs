@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 use super::recorder::Recorder;
 use crate::failure::Failure;
@@ -62,8 +62,12 @@ impl Program {
         }
     }
 
+    /// Returns true if the program has ended. The kernel keeps what it has counted for it until
+    /// [`Program::wait`].
     pub(super) fn has_ended(&self) -> bool {
-        matches!(self.0.borrow_mut().try_wait(), Ok(Some(_)) | Err(_))
+        let id = WaitId::Pid(Pid::from_child(&self.0.borrow()));
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(waitid(id, options), Ok(Some(_)) | Err(_))
     }
 
     /// Returns true if the program was not found, or could not be executed.

@@ -257,6 +257,7 @@ impl Recorder {
         self.series.set_prompt(reader.must_be_prompt());
         self.follow_carriers(target);
         loop {
+            self.cpu_clock.as_mut().map(CpuClock::read);
             if self.over.is_none() {
                 let is_over = ends();
                 let goes_on = self.turn(target, is_over)?;
@@ -292,7 +293,6 @@ impl Recorder {
             }
             if self.looked.elapsed() >= LOOK {
                 self.looked = now;
-                self.cpu_clock.as_mut().map(CpuClock::read);
                 self.series.forget_ended();
                 self.series.set_prompt(reader.must_be_prompt());
                 self.name_threads();
@@ -329,12 +329,13 @@ impl Recorder {
     }
 
     /// Waits for so long, or for a sample that has to be read promptly, or until `ends` says so.
-    fn wait(&self, pause: Duration, ends: &dyn Fn() -> bool) {
+    fn wait(&mut self, pause: Duration, ends: &dyn Fn() -> bool) {
         let begun = Instant::now();
         if !self.series.is_prompt() {
             let left = || pause.saturating_sub(begun.elapsed());
             while !left().is_zero() && !ends() {
                 std::thread::sleep(left().min(PATIENCE));
+                self.cpu_clock.as_mut().map(CpuClock::read);
             }
             return;
         }
