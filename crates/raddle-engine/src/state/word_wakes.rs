@@ -14,6 +14,7 @@
 //! the order is the kernel's.
 
 use crate::state::carrier::Carrier;
+use crate::state::events;
 use crate::state::parts::helpers::Call;
 use crate::state::process::PROCESS;
 use crate::state::thread::{Thread, WaitKind};
@@ -184,9 +185,9 @@ pub(crate) fn ended_by(call: &Call, result: isize, began: u64) -> u32 {
     let waits = call.nr == nr::__NR_futex && call.args[1] as u32 == nr::FUTEX_WAIT_BITSET;
     let (words, address) = (&PROCESS.recorder.words, call.args[0] as u64);
     match result {
-        _ if !waits || call.left == 0 => 0,
+        _ if !waits || !events::is_on() => 0,
         0 => words.take(address, began),
-        CHANGED => words.look(address, call.left),
+        CHANGED if call.left != 0 => words.look(address, call.left),
         TIMED_OUT => Event::TIMER,
         _ => 0,
     }
