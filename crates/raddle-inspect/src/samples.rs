@@ -70,8 +70,8 @@ pub struct WakeHeader {
     pub stands_for: u64,
     /// The waker's rbx, rbp, rsp, rip, r12 to r15.
     pub registers: [u64; 8],
-    /// The address of the woken thread's switch frame, with which the copy of its stack begins; that
-    /// of the shared word, without a copy, if `thread` is 0.
+    /// The address of the woken thread's switch frame, with which the copy of its stack begins.
+    /// That of the shared word, without a copy, if `thread` is 0.
     pub context: u64,
     /// Bytes that were copied of the waker's stack, and of the woken thread's.
     pub waker_bytes: u32,

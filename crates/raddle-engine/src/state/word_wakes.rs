@@ -3,9 +3,10 @@
 //! A thread that waits for a shared word waits in the kernel, by a helper
 //! ([`crate::io::helpers`]). A wake-up goes to the kernel, too, so the helper doesn't see which
 //! thread has made it. While events are recorded, a waker leaves a *note* of its call before it
-//! makes it ([`crate::state::events::wakes_shared`]). A helper whose wait was ended by a wake-up takes the oldest
-//! note of the word that is younger than the wait. If the word changes before the helper comes to
-//! wait, the call wakes nothing, and its note says so: the helper looks at it, and leaves it.
+//! makes it ([`crate::state::events::wakes_shared`]). A helper of which a wake-up ended the wait
+//! takes the oldest note of the word that is younger than the wait. If the word changes before the
+//! helper comes to wait, the call wakes nothing, and its note says so: the helper looks at it, and
+//! leaves it.
 //!
 //! The kernel doesn't say which waiters a call has woken. If another process waits for the same
 //! word, the note may be of a call that has woken one there.
@@ -23,7 +24,7 @@ use raddle_inspect::Event;
 use raddle_sys::{err, errno, nr};
 
 /// Notes that are kept, and the words of which a waiter is known.
-const KEPT: usize = 64;
+const NOTES: usize = 64;
 /// In [`Note::word`]: the call may wake several. Words are multiples of four.
 const SEVERAL: u64 = 1;
 /// Likewise: the call has woken none.
@@ -33,9 +34,9 @@ const IN_VAIN: u64 = 2;
 pub(crate) struct WordWakes {
     /// The next note is written here.
     next: AtomicU32,
-    notes: [Note; KEPT],
+    notes: [Note; NOTES],
     /// The threads that began to wait last, by their words' places.
-    waiters: [AtomicU32; KEPT],
+    waiters: [AtomicU32; NOTES],
 }
 
 /// One call.
@@ -48,20 +49,21 @@ struct Note {
 
 impl WordWakes {
     pub(crate) const fn new() -> Self {
-        const NONE: Note = Note {
-            word: AtomicU64::new(0),
-            stamp: AtomicU64::new(0),
-            waker: AtomicU32::new(0),
-        };
         Self {
             next: AtomicU32::new(0),
-            notes: [NONE; KEPT],
-            waiters: [const { AtomicU32::new(0) }; KEPT],
+            notes: [const {
+                Note {
+                    word: AtomicU64::new(0),
+                    stamp: AtomicU64::new(0),
+                    waker: AtomicU32::new(0),
+                }
+            }; NOTES],
+            waiters: [const { AtomicU32::new(0) }; NOTES],
         }
     }
 
     fn add(&self, word: u64, waker: u32, stamp: u64) -> &Note {
-        let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % KEPT;
+        let at = self.next.fetch_add(1, Ordering::Relaxed) as usize % NOTES;
         let note = &self.notes[at];
         note.word.store(0, Ordering::Release);
         note.stamp.store(stamp, Ordering::Release);
@@ -136,7 +138,7 @@ impl Note {
 }
 
 fn place(address: usize) -> usize {
-    ((address >> 2).wrapping_mul(0x9e37_79b9) >> 8) % KEPT
+    ((address >> 2).wrapping_mul(0x9e37_79b9) >> 8) % NOTES
 }
 
 /// `thread` is about to wait for a shared word.
