@@ -22,3 +22,4 @@ pub mod stacks;
 pub mod thread;
 pub(crate) mod turn;
 pub(crate) mod wakers;
+pub(crate) mod word_wakes;

@@ -60,7 +60,7 @@ pub struct WakeHeader {
     pub number: u64,
     /// The stamp of the event of the wake-up.
     pub stamp: u64,
-    /// The thread that was woken.
+    /// The thread that was woken; 0 if it is in the kernel for a shared word, see `context`.
     pub thread: u32,
     /// The thread that woke it.
     pub waker: u32,
@@ -71,6 +71,7 @@ pub struct WakeHeader {
     /// The waker's rbx, rbp, rsp, rip, r12 to r15.
     pub registers: [u64; 8],
     /// The address of the woken thread's switch frame, with which the copy of its stack begins.
+    /// That of the shared word, without a copy, if `thread` is 0.
     pub context: u64,
     /// Bytes that were copied of the waker's stack, and of the woken thread's.
     pub waker_bytes: u32,

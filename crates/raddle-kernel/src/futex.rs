@@ -12,7 +12,7 @@ use crate::signal;
 use crate::user::{self, USUAL_END};
 use crate::words::{ANY, is_word, owners, shared, wait, wake};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{PROCESS, yields};
+use raddle_engine::{PROCESS, events, yields};
 use raddle_sched::TaskList;
 use raddle_sched::timers::NEVER;
 use raddle_sys::{err, errno, nr};
@@ -148,6 +148,7 @@ fn any_futex(frame: &Frame) -> Outcome {
         FUTEX_WAKE | FUTEX_WAKE_BITSET if shared::is_in_block(frame.arg(0)) => {
             Outcome::of(wake_shared_join(frame, operation))
         }
+        FUTEX_WAKE | FUTEX_WAKE_BITSET if events::is_on() => Outcome::of(wake_shared(frame)),
         FUTEX_REQUEUE | FUTEX_CMP_REQUEUE if private => Outcome::of(requeue(frame, operation)),
         FUTEX_WAKE_OP if private => Outcome::of(wake_op(frame).unwrap_or_else(|errno| errno)),
         FUTEX_WAIT_REQUEUE_PI | FUTEX_CMP_REQUEUE_PI => pi::requeue_call(frame, operation, private),
@@ -239,6 +240,14 @@ fn wake_shared_join(frame: &Frame, operation: usize) -> isize {
         bits => bits,
     };
     shared::wake_join(frame.arg(0), wake_count(frame.arg(2)), bits)
+}
+
+/// FUTEX_WAKE and FUTEX_WAKE_BITSET, shared, while events are recorded.
+#[cold]
+fn wake_shared(frame: &Frame) -> isize {
+    let count = wake_count(frame.arg(2));
+    // SAFETY: the program asked for it; the call changes no memory.
+    events::wakes_shared(frame.arg(0), count, || unsafe { frame.raw() })
 }
 
 /// A private wake for any bits.

@@ -291,7 +291,8 @@ impl History {
     }
 
     /// Counts how long the waker has had what it wakes another thread from: since the end of its
-    /// own wait for it; without one, since the other began to wait, or the last release.
+    /// own wait for it; without one, since the other began to wait, or the last release. Waits that
+    /// end by their time limits, each right after the one before, count as one here.
     fn release(&mut self, event: &Event, woken: Option<Place>, waker: Option<Place>, at_ns: u64) {
         let Some(object) = word_of(event.wait, event.arg) else {
             return;
@@ -302,7 +303,7 @@ impl History {
             .unwrap_or_else(|| self.objects.number(object.0, object.1));
         let waits_since_ns = woken
             .filter(|woken| woken.activity == Activity::Waiting(event.wait))
-            .map(|woken| woken.since_ns);
+            .map(|woken| woken.wants_since());
         let Some(waker) = waker.and_then(|place| self.live.get_mut(place as usize)) else {
             return;
         };
@@ -335,6 +336,11 @@ impl History {
         match live.activity {
             Activity::Waiting(_) => {
                 live.count_end(event.other, at_ns);
+                if event.other == Event::TIMER {
+                    live.time_out(at_ns);
+                } else {
+                    live.has_tries = false;
+                }
                 self.begin(event.thread, place, Activity::Runnable, 0, at_ns);
             }
             Activity::Running => live.is_woken = true,

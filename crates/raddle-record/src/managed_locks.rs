@@ -454,7 +454,7 @@ mod tests {
             panic!("{:?}", profile.locks);
         };
         assert_eq!((lock.waited_ns, lock.waits, lock.waiters), (100, 5, 2));
-        assert_eq!((lock.longest_wait_ns, lock.holds), (45, 0));
+        assert_eq!((lock.longest_wait_ns, lock.holds), (45, None));
         assert_eq!(lock.name.as_deref(), Some("wanted at A.take A.x:7"));
         assert_eq!(lock.waits_at, [(stacks[0], 100)]);
         let names = profile.waits.iter().map(|wait| wait.name.as_deref());

@@ -288,7 +288,9 @@ impl<W: Write> PerfettoWriter<W> {
             thread.is_woken |= thread.is_running && !thread.is_in_kernel;
         }
         let bundle = self.bundles.of(cpu_of(lane));
-        let is_by_thread = matches!(Event::by(event.other), By::Thread(_));
+        // Perfetto takes what the carrier runs for the waker. One that has woken a word of shared
+        // memory is not there: a helper tells of it.
+        let is_by_thread = lane != Lane::Other && matches!(Event::by(event.other), By::Thread(_));
         bundle.wake(event.thread, woken, is_by_thread, boot_ns);
         if bundle.is_full() {
             self.encoder.encoded(&bundle.take())?;

@@ -168,14 +168,22 @@ pub struct Lock {
     pub longest_wait_ns: u64,
     /// The number of threads that waited.
     pub waiters: u64,
-    /// Holds that began after a wait and ended with another thread's wake-up, and their times.
-    pub holds: u64,
-    pub held_ns: u64,
-    pub longest_hold_ns: u64,
+    /// What threads of this process held it for while others waited, if that is known of any hold.
+    pub holds: Option<Holds>,
+    /// The time of waits that no thread of this process has ended, but for time limits.
+    pub ended_elsewhere_ns: u64,
     /// Stacks of waiters, with the time waited there; the longest first.
     pub waits_at: Vec<(u32, u64)>,
     /// What holders did while others waited; the most first.
     pub held_at: Vec<Holder>,
+}
+
+/// Holds of a lock that others waited for, which ended with the wake-up of another thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Holds {
+    pub count: u64,
+    pub ns: u64,
+    pub longest_ns: u64,
 }
 
 /// A thread that held a lock while others waited for it.

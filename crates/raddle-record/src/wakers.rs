@@ -18,7 +18,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use raddle_inspect::{By, Event, EventKind};
+use raddle_inspect::{By, Event, EventKind, WaitKind};
 use raddle_stacks::WakeSample;
 use rustc_hash::FxHashMap;
 
@@ -28,6 +28,7 @@ use crate::profile::{Activity, Sample, Waker, Waking};
 
 /// The most samples that wait for their events, and that are kept.
 const PENDING_MAX: usize = 1 << 12;
+const OF_WORDS_MAX: usize = 1 << 8;
 const SAMPLES_MAX: usize = 1 << 18;
 /// The most wakers of a place; the rest is not told apart.
 const WAKERS_MAX: usize = 32;
@@ -54,6 +55,9 @@ pub struct Woken {
 #[derive(Default)]
 pub struct Wakers {
     pending: VecDeque<WakeSample>,
+    /// Those of shared words, for which threads wait in the kernel. The event comes later, from
+    /// another kernel thread.
+    of_words: VecDeque<WakeSample>,
     joined: Vec<Joined>,
     /// The samples of all events up to this stamp were read.
     read_to: u64,
@@ -71,6 +75,12 @@ impl Wakers {
     /// Takes the samples, in the order of their stamps, that were read at `stamp` or later.
     pub fn add(&mut self, samples: Vec<WakeSample>, stamp: u64) {
         self.read_to = stamp;
+        let (of_words, samples): (Vec<_>, Vec<_>) =
+            samples.into_iter().partition(|sample| sample.word != 0);
+        self.of_words.extend(of_words);
+        let over = self.of_words.len().saturating_sub(OF_WORDS_MAX);
+        self.of_words.drain(..over);
+        self.unmatched += over as u64;
         let room = PENDING_MAX - self.pending.len().min(PENDING_MAX);
         self.pending.extend(samples.into_iter().take(room));
         self.pending
@@ -80,11 +90,12 @@ impl Wakers {
 
     /// Takes an event that the history has not got yet.
     pub fn event(&mut self, history: &History, event: &Event, at_ns: u64, clock: &Clock) {
-        if event.kind == EventKind::WAKE
-            && !self.pending.is_empty()
-            && let By::Thread(tid) = Event::by(event.other)
-        {
+        if event.kind != EventKind::WAKE || self.pending.is_empty() && self.of_words.is_empty() {
+            return;
+        }
+        if let By::Thread(tid) = Event::by(event.other) {
             self.join(history, event, at_ns, tid, clock);
+            self.join_of_word(history, event, at_ns, tid, clock);
         }
     }
 
@@ -97,19 +108,51 @@ impl Wakers {
                 self.unmatched += 1;
                 continue;
             };
-            // The process may have counted a wait from before that the thread was followed.
             let ns = at_ns.saturating_sub(since_ns) as f64;
-            let from = sample.stamp.saturating_sub(sample.waited);
-            let said_ns = clock.boot_ns(sample.stamp) - clock.boot_ns(from);
-            let stands_for = sample.stands_for as f64 * (ns / (said_ns as f64).max(1.0)).min(1.0);
-            if self.joined.len() + self.woken.len() < SAMPLES_MAX {
-                self.joined.push(Joined {
-                    sample,
-                    doing,
-                    waker,
-                    stands_for,
-                });
-            }
+            self.keep(sample, doing, waker, ns, clock);
+        }
+    }
+
+    /// Finds the sample of a wake-up of a shared word: the first since the thread began to wait.
+    fn join_of_word(
+        &mut self,
+        history: &History,
+        event: &Event,
+        at_ns: u64,
+        waker: u32,
+        clock: &Clock,
+    ) {
+        let Some((doing, since_ns)) = history.waiting(event.thread) else {
+            return;
+        };
+        let is_it = |it: &WakeSample| {
+            (it.waker, it.word) == (waker, event.arg)
+                && it.stamp <= event.stamp
+                && clock.boot_ns(it.stamp) >= since_ns
+        };
+        if event.wait == WaitKind::FUTEX
+            && let Some(at) = self.of_words.iter().position(is_it)
+            && let Some(sample) = self.of_words.remove(at)
+            && let Some(waker) = history.position(waker)
+        {
+            let ns = at_ns.saturating_sub(since_ns) as f64;
+            self.keep(sample, doing, waker, ns, clock);
+        }
+    }
+
+    /// Keeps a sample of a wait that took so long by its events.
+    fn keep(&mut self, sample: WakeSample, doing: Doing, waker: Position, ns: f64, clock: &Clock) {
+        // The process may have counted a wait from before that the thread was followed.
+        let from = sample.stamp.saturating_sub(sample.waited);
+        let said_ns = clock.boot_ns(sample.stamp) - clock.boot_ns(from);
+        let stands_for = sample.stands_for as f64 * (ns / (said_ns as f64).max(1.0)).min(1.0);
+        if self.joined.len() + self.woken.len() < SAMPLES_MAX {
+            self.joined.push(Joined {
+                sample,
+                doing,
+                waker,
+                stands_for,
+            });
         }
     }
 
@@ -321,7 +364,6 @@ mod tests {
     use super::*;
     use crate::history::Total;
     use crate::profile::Thread;
-    use raddle_inspect::WaitKind;
 
     const CONDITION: Activity = Activity::Waiting(WaitKind::CONDVAR);
 

@@ -23,9 +23,11 @@ pub struct WakeSeries {
 pub struct WakeSample {
     /// The stamp of the wake-up's event.
     pub stamp: u64,
-    /// The ids of both threads.
+    /// The ids of both threads. That of the woken one is 0 if it was in the kernel for `word`.
     pub thread: u32,
     pub waker: u32,
+    /// The shared word that the waker has woken, or 0.
+    pub word: u64,
     /// How long the thread has waited, and the time waited for which the sample stands, in ticks
     /// of the time-stamp counter.
     pub waited: u64,
@@ -81,6 +83,11 @@ impl WakeSample {
             stamp: header.stamp,
             thread: header.thread,
             waker: header.waker,
+            word: if header.thread == 0 {
+                header.context
+            } else {
+                0
+            },
             waited: header.waited,
             stands_for: header.stands_for,
             by: Sample {

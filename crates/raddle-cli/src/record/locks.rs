@@ -6,7 +6,7 @@ use std::hash::Hash;
 
 use raddle_inspect::WaitKind;
 use raddle_record::history::{StackNumber, Told};
-use raddle_record::profile::{Activity, Holder, Lock};
+use raddle_record::profile::{Activity, Holder, Holds, Lock};
 use raddle_stacks::locks::ObjectKind;
 
 use super::recorder::Holding;
@@ -47,10 +47,20 @@ pub(super) fn locks(
         lock.longest_wait_ns = lock.longest_wait_ns.max(total.longest_ns);
         lock.waiters += 1;
     }
+    for (doing, ended) in &told.ended {
+        if let Activity::Waiting(kind) = doing.activity
+            && let Some(lock) = locks.get_mut(&(kind, doing.object))
+        {
+            lock.ended_elsewhere_ns += ended.kernel_ns;
+        }
+    }
     for (object, hold) in &told.holds {
         if let Some(lock) = locks.get_mut(object) {
-            (lock.holds, lock.held_ns) = (hold.count, hold.ns);
-            lock.longest_hold_ns = hold.longest_ns;
+            lock.holds = (hold.count != 0).then_some(Holds {
+                count: hold.count,
+                ns: hold.ns,
+                longest_ns: hold.longest_ns,
+            });
         }
     }
     add_waiters(&mut locks, told, resolve);

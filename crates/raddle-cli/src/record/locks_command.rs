@@ -54,9 +54,11 @@ struct LockDocument<'a> {
     threads: u64,
     waiters_at_a_time: f64,
     is_convoy: bool,
-    holds: u64,
-    held_ns: u64,
-    longest_hold_ns: u64,
+    /// As the next two: null if no hold is known.
+    holds: Option<u64>,
+    held_ns: Option<u64>,
+    longest_hold_ns: Option<u64>,
+    ended_elsewhere_ns: u64,
     waits_at: Vec<Place<'a>>,
     held_at: Vec<Place<'a>>,
 }
@@ -109,9 +111,10 @@ fn lock<'a>(profile: &'a Profile, lock: &'a Lock) -> LockDocument<'a> {
         threads: lock.waiters,
         waiters_at_a_time: locks::waiters_at_a_time(profile, lock),
         is_convoy: locks::is_convoy(profile, lock),
-        holds: lock.holds,
-        held_ns: lock.held_ns,
-        longest_hold_ns: lock.longest_hold_ns,
+        holds: lock.holds.map(|holds| holds.count),
+        held_ns: lock.holds.map(|holds| holds.ns),
+        longest_hold_ns: lock.holds.map(|holds| holds.longest_ns),
+        ended_elsewhere_ns: lock.ended_elsewhere_ns,
         waits_at: waits.collect(),
         held_at: holders.collect(),
     }

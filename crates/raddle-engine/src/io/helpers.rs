@@ -17,7 +17,7 @@ use crate::state::parts::helpers::Call;
 pub use crate::state::parts::helpers::Helpers;
 use crate::state::process::PROCESS;
 use crate::state::thread::Thread;
-use crate::state::wakers::Cause;
+use crate::state::word_wakes;
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
 use raddle_arch::timestamp;
@@ -61,6 +61,7 @@ impl Helpers {
         let call = Call {
             nr,
             args,
+            left: if events::is_on() { timestamp() } else { 0 },
             result: Cell::new(0),
             ticks: Cell::new(0),
             helper: AtomicU32::new(0),
@@ -115,11 +116,13 @@ impl Helpers {
         true
     }
 
-    fn complete(&self, request: &Request<Call>, result: isize) {
+    /// Wakes the thread of a call that began at this stamp.
+    fn complete(&self, request: &Request<Call>, result: isize, began: u64) {
         chaos::stop(Point::Helper);
+        let other = word_wakes::ended_by(&request.work, result, began);
         if let Some(task) = self.queue.complete(request, |call| call.result.set(result)) {
             if Thread::of(task).takes_detour() {
-                events::woken_elsewhere(task, Cause::Kernel);
+                events::woken_by(task, other);
             }
             PROCESS.inject(task);
         }
@@ -157,6 +160,6 @@ extern "C" fn helper_main(_: usize, stack: *mut u8) -> ! {
             raddle_arch::call_unless(call.nr, &call.args, call.interrupted.as_ptr())
         };
         call.ticks.set(timestamp().wrapping_sub(began));
-        helpers.complete(request, result);
+        helpers.complete(request, result, began);
     }
 }

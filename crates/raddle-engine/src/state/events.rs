@@ -27,6 +27,7 @@ use crate::state::process::PROCESS;
 use crate::state::samples;
 use crate::state::thread::{Thread, WaitKind};
 use crate::state::wakers::{self, Cause};
+use crate::state::word_wakes;
 use core::sync::atomic::Ordering;
 use raddle_inspect::{Event, EventKind};
 use raddle_sched::event_ring::Slot;
@@ -128,7 +129,7 @@ fn stop() {
 
 /// Returns true while events are recorded.
 #[inline(always)]
-pub(crate) fn is_on() -> bool {
+pub fn is_on() -> bool {
     accounting::ON.load(Ordering::Relaxed) & accounting::EVENTS != 0
 }
 
@@ -241,16 +242,41 @@ pub(crate) fn woken(carrier: Option<&Carrier>, task: TaskRef) {
 /// `task` is being woken by a kernel thread that is no carrier, for this cause.
 #[cold]
 pub(crate) fn woken_elsewhere(task: TaskRef, cause: Cause) {
+    woken_by(task, cause.code());
+}
+
+/// As [`woken_elsewhere`], with [`Event::other`] of the wake-up.
+#[cold]
+pub(crate) fn woken_by(task: TaskRef, other: u32) {
     let thread = Thread::of(task);
     if !is_on() {
         return thread.is_not_followed();
     }
-    note_elsewhere(EventKind::WAKE, Some(thread), cause.code());
+    note_elsewhere(EventKind::WAKE, Some(thread), other);
 }
 
 /// Calls `wake`, which makes threads runnable for the kernel, on a carrier that may run a thread.
 pub fn in_name_of_kernel(wake: impl FnOnce()) {
     wakers::for_cause(Some(Carrier::current()), Cause::Kernel, wake);
+}
+
+/// `thread`, which runs here, is about to wait in the kernel for a shared word.
+#[inline]
+pub fn waits_for_shared(thread: &Thread, address: usize) {
+    if is_on() {
+        word_wakes::waits(thread, address);
+    }
+}
+
+/// Calls `wake`, which wakes up to `count` threads that wait for a shared word, in the kernel. The
+/// thread that runs here is what wakes them. Returns what `wake` returns: how many there were, or a
+/// negated errno.
+#[inline]
+pub fn wakes_shared(address: usize, count: usize, wake: impl FnOnce() -> isize) -> isize {
+    if !is_on() {
+        return wake();
+    }
+    word_wakes::call(Carrier::current(), address, count, wake)
 }
 
 /// `parent`, which runs here, has made `thread`.
@@ -400,6 +426,7 @@ pub(crate) fn in_child() {
     recorder.moment_due_ns.store(0, Ordering::Relaxed);
     recorder.crashed.store(0, Ordering::Relaxed);
     recorder.common.forget();
+    recorder.words.forget();
     PROCESS
         .all_carriers()
         .for_each(|carrier| carrier.events.forget());

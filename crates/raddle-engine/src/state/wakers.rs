@@ -9,15 +9,20 @@
 //! 4. The tool reads the rings from outside ([`raddle_sched::sample_ring`]). The sample is written
 //!    before the event: a tool that finds the event finds the sample.
 //!
+//! A thread that is in the kernel for a shared word is woken there: which one it is, its waker
+//! doesn't know ([`wakes_word`]). Such a sample has the word in the place of the thread and its
+//! stack. It stands for the wait of the one that began last, as far as the tool finds no shorter.
+//!
 //! Off, nothing looks at a word of it: [`woken`] is called where an event is written.
 
 use crate::state::carrier::Carrier;
 use crate::state::clock;
 use crate::state::process::PROCESS;
-use crate::state::thread::Thread;
+use crate::state::thread::{Thread, WaitKind};
+use crate::state::word_wakes;
 use core::cell::Cell;
 use core::sync::atomic::Ordering;
-use raddle_inspect::{By, Event, SAMPLE_STACK_BYTES, WakeHeader};
+use raddle_inspect::{By, Event, EventKind, SAMPLE_STACK_BYTES, WakeHeader};
 use raddle_sched::draw::Draw;
 use raddle_sched::sample_ring::SampleRing;
 use raddle_sys::mem::{self, PAGE_SIZE};
@@ -176,17 +181,41 @@ pub(crate) fn woken(carrier: &Carrier, thread: &Thread, event: &Event) {
     let waited = event.stamp.saturating_sub(from);
     let draw = &carrier.wakes.draw;
     if let Some(stands_for) = draw.woken(waited, event.stamp, period) {
-        take(carrier, thread, event, [waited, stands_for]);
+        take(carrier, Some(thread), event, [waited, stands_for]);
+    }
+}
+
+/// Counts a wake-up of a shared word by a thread that runs on `carrier`, the calling one, before
+/// the kernel makes it.
+pub(crate) fn wakes_word(carrier: &Carrier, address: usize, waker: u32, stamp: u64) {
+    let period = PROCESS.recorder.wakes_period.load(Ordering::Relaxed);
+    if period == 0 {
+        return;
+    }
+    let Some(from) = word_wakes::waited_from(address) else {
+        return;
+    };
+    let waited = stamp.saturating_sub(from);
+    if let Some(stands_for) = carrier.wakes.draw.woken(waited, stamp, period) {
+        let event = Event {
+            stamp,
+            kind: EventKind::WAKE,
+            thread: 0,
+            other: waker,
+            wait: WaitKind::FUTEX,
+            arg: address as u64,
+        };
+        take(carrier, None, &event, [waited, stands_for]);
     }
 }
 
 /// Writes a sample of a wake-up by the calling carrier.
 #[cold]
 #[inline(never)]
-fn take(carrier: &Carrier, thread: &Thread, event: &Event, [waited, stands_for]: [u64; 2]) {
+fn take(carrier: &Carrier, thread: Option<&Thread>, event: &Event, [waited, stands_for]: [u64; 2]) {
     let registers = raddle_arch::own_registers();
     let [_, _, pointer, ..] = registers;
-    let context = thread.context.get().addr();
+    let context = thread.map_or(event.arg as usize, |thread| thread.context.get().addr());
     carrier.wakes.ring.write(|at, slot| {
         // SAFETY: a slot of the ring's, which this kernel thread alone writes to, and no thread of
         // the process reads.
@@ -201,7 +230,7 @@ fn take(carrier: &Carrier, thread: &Thread, event: &Event, [waited, stands_for]:
             registers,
             context: context as u64,
             waker_bytes: copy_stack(pointer as usize, carrier.thread(), &mut slot.waker),
-            woken_bytes: copy_stack(context, thread, &mut slot.woken),
+            woken_bytes: thread.map_or(0, |it| copy_stack(context, it, &mut slot.woken)),
         };
         // SAFETY: as above. Volatile, as the reader is another process.
         unsafe { (&raw mut slot.header).write_volatile(header) };

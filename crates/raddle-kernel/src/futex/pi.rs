@@ -198,7 +198,7 @@ fn unlock_shared(address: usize, tid: u32) -> isize {
     match replace(address, tid, 0) {
         Ok(word) => {
             if word & FUTEX_WAITERS != 0 {
-                shared::wake(address, 1);
+                shared::wake_by_thread(address, 1);
             }
             0
         }

@@ -78,7 +78,7 @@ pub(crate) fn owner_died(address: usize, tid: u32) -> Result<(), isize> {
         Ok(())
     });
     if waiters {
-        shared::wake(address, 1);
+        shared::wake_by_thread(address, 1);
     }
     if done < 0 { Err(done) } else { Ok(()) }
 }

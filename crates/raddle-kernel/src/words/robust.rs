@@ -142,7 +142,7 @@ fn owner_died(address: usize, tid: u32, pi: bool, pending: bool) -> Result<(), i
     if had & FUTEX_WAITERS != 0 || had == 0 && pending {
         // glibc waits for robust mutexes with shared operations, others as they like.
         if super::wake(address, 1, super::ANY) == 0 {
-            shared::wake(address, 1);
+            shared::wake_by_thread(address, 1);
         }
     }
     Ok(())

@@ -8,7 +8,7 @@ use crate::frame::Frame;
 use crate::user::User;
 use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 use raddle_engine::thread::WaitKind;
-use raddle_engine::{Carrier, PROCESS};
+use raddle_engine::{Carrier, PROCESS, events};
 use raddle_sched::timers::NEVER;
 use raddle_sys::abi::Timespec;
 use raddle_sys::{nr, sys};
@@ -112,6 +112,7 @@ pub(crate) fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64) -
         address,
         if until == 0 { 0 } else { deadline_ns },
     );
+    events::waits_for_shared(thread, address);
     WAITS.fetch_add(1, Ordering::SeqCst);
     // SAFETY: as above; the frame stays while the helper works for it.
     let result = unsafe { PROCESS.helpers.call(nr::__NR_futex, args) };
@@ -123,4 +124,9 @@ pub(crate) fn wait(address: usize, expected: u32, bits: u32, deadline_ns: u64) -
 pub(crate) fn wake(address: usize, count: usize) -> isize {
     // SAFETY: the kernel looks at the address.
     unsafe { sys!(nr::__NR_futex, address, nr::FUTEX_WAKE, count) }
+}
+
+/// As [`wake`], by the running thread, which is told as the waker.
+pub(crate) fn wake_by_thread(address: usize, count: usize) -> isize {
+    events::wakes_shared(address, count, || wake(address, count))
 }

@@ -28,7 +28,9 @@ pub(super) struct Live {
     pub turns: u64,
     pub wakes: u64,
     /// Which of `waits` is the wait that lasts, or was the last one.
-    pub wait: u32,
+    pub wait: u8,
+    /// The wait that lasts, or else the last one, is or was a further try: see `tries`.
+    pub has_tries: bool,
     /// It was woken before it was told that it waits.
     pub is_woken: bool,
     /// It is in the list of threads that have begun a span since the reader looked last.
@@ -45,6 +47,8 @@ pub(super) struct Live {
     pub ended: [Ended; WAITS],
     /// The span that was put back, if the thread is in the list of those.
     pub old: Option<Old>,
+    /// Waits for one word that ended by their time limits, each right after the one before.
+    pub tries: Tries,
     /// What it has waited for, and since when it has that: if it is a lock, it holds it.
     pub taken: Vec<Taken>,
 }
@@ -94,6 +98,7 @@ impl Live {
         turns: 0,
         wakes: 0,
         wait: 0,
+        has_tries: false,
         is_woken: false,
         is_fresh: false,
         is_marked: false,
@@ -103,6 +108,7 @@ impl Live {
         waits: [Waited::NONE; WAITS],
         ended: [Ended::NONE; WAITS],
         old: None,
+        tries: Tries::NONE,
         taken: Vec::new(),
     };
 
@@ -187,6 +193,31 @@ impl Live {
         }
     }
 
+    /// Notes that the wait that lasts ends by its time limit: what the thread waits for is not its.
+    pub(super) fn time_out(&mut self, at_ns: u64) {
+        let Activity::Waiting(kind) = self.activity else {
+            return;
+        };
+        self.tries = Tries {
+            kind,
+            object: self.object,
+            since_ns: self.wants_since(),
+            ended_ns: at_ns,
+            last_ns: at_ns.saturating_sub(self.since_ns),
+        };
+        self.has_tries = word_of(kind, self.object).is_some();
+        self.waited_for_word = false;
+    }
+
+    /// Returns since when the thread that waits has wanted what it waits for.
+    pub(super) fn wants_since(&self) -> u64 {
+        if self.has_tries {
+            self.tries.since_ns
+        } else {
+            self.since_ns
+        }
+    }
+
     /// Counts the time of the wait that lasts, if there is one.
     pub(super) fn count_lasting(&mut self, at_ns: u64) {
         if matches!(self.activity, Activity::Waiting(_)) {
@@ -241,8 +272,11 @@ impl Live {
         objects: &mut Objects,
     ) -> Option<(Waited, Ended)> {
         self.waited_for_word = word_of(kind, object).is_some();
+        if self.has_tries {
+            self.has_tries = self.tries.go_on(kind, object, self.since_ns);
+        }
         if let Some(known) = self.find_wait(kind, object) {
-            self.wait = known as u32;
+            self.wait = known as u8;
             return None;
         }
         let next = (self.wait as usize + 1) % WAITS;
@@ -253,7 +287,7 @@ impl Live {
             ..Waited::NONE
         };
         let before = self.wait_at(next);
-        (self.wait, self.waits[next], self.ended[next]) = (next as u32, waited, Ended::NONE);
+        (self.wait, self.waits[next], self.ended[next]) = (next as u8, waited, Ended::NONE);
         (before.0.kind != WaitKind::NONE).then_some(before)
     }
 }
@@ -324,6 +358,36 @@ impl Total {
             self.longest_ns = self.longest_ns.max(other.longest_ns);
             self.first_ns = self.first_ns.min(other.first_ns);
         }
+    }
+}
+
+/// See [`Live::tries`].
+#[derive(Clone, Copy)]
+pub(super) struct Tries {
+    kind: WaitKind,
+    object: u64,
+    /// When the first of them began, when the last one ended, and how long that took.
+    since_ns: u64,
+    ended_ns: u64,
+    last_ns: u64,
+}
+
+impl Tries {
+    /// The next try may begin so late in any case.
+    const PAUSE_NS: u64 = 1_000_000;
+    const NONE: Tries = Tries {
+        kind: WaitKind::NONE,
+        object: 0,
+        since_ns: 0,
+        ended_ns: 0,
+        last_ns: 0,
+    };
+
+    /// Returns true if a wait that begins is a further try. After a pause that is longer than the
+    /// last try, the lock may have been another thread's meanwhile.
+    fn go_on(&self, kind: WaitKind, object: u64, at_ns: u64) -> bool {
+        let pause_ns = at_ns.saturating_sub(self.ended_ns);
+        (self.kind, self.object) == (kind, object) && pause_ns <= self.last_ns.max(Self::PAUSE_NS)
     }
 }
 

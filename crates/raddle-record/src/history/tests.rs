@@ -262,6 +262,52 @@ fn a_holder_that_has_not_waited_holds_since_the_waiter_came() {
 }
 
 #[test]
+fn waits_that_time_out_one_after_another_are_for_one_hold() {
+    let told = told(&[
+        (0, E::SWITCH, 0, 7, W::NONE, 0),
+        (1, E::SWITCH, 8, 0, W::FUTEX, 10),
+        (1, E::WAKE, 8, Event::TIMER, W::FUTEX, 20),
+        (1, E::SWITCH, 0, 8, W::NONE, 21),
+        (1, E::SWITCH, 8, 0, W::FUTEX, 23),
+        (1, E::WAKE, 8, Event::TIMER, W::FUTEX, 33),
+        (1, E::SWITCH, 0, 8, W::NONE, 34),
+        (1, E::SWITCH, 8, 0, W::FUTEX, 36),
+        (0, E::WAKE, 8, 7, W::FUTEX, 40),
+    ]);
+    let hold = told.holds[&(W::FUTEX, 0x40)];
+    assert_eq!((hold.ns, hold.count, hold.longest_ns), (30, 1, 30));
+}
+
+#[test]
+fn a_wait_that_timed_out_is_over_once_its_thread_waits_for_something_else() {
+    let told = told(&[
+        (0, E::SWITCH, 0, 7, W::NONE, 0),
+        (1, E::SWITCH, 8, 0, W::FUTEX, 10),
+        (1, E::WAKE, 8, Event::TIMER, W::FUTEX, 20),
+        (1, E::SWITCH, 0, 8, W::NONE, 20),
+        (1, E::SWITCH, 8, 0, W::SLEEP, 20),
+        (1, E::SWITCH, 0, 8, W::NONE, 30),
+        (1, E::SWITCH, 8, 0, W::FUTEX, 31),
+        (0, E::WAKE, 8, 7, W::FUTEX, 40),
+    ]);
+    let hold = told.holds[&(W::FUTEX, 0x40)];
+    assert_eq!((hold.ns, hold.count), (9, 1));
+}
+
+#[test]
+fn a_thread_whose_wait_timed_out_has_not_taken_the_lock() {
+    let told = told(&[
+        (0, E::SWITCH, 8, 0, W::FUTEX, 10),
+        (0, E::WAKE, 8, Event::TIMER, W::FUTEX, 20),
+        (0, E::SWITCH, 0, 8, W::NONE, 21),
+        (1, E::SWITCH, 7, 0, W::FUTEX, 50),
+        (0, E::WAKE, 7, 8, W::FUTEX, 60),
+    ]);
+    let hold = told.holds[&(W::FUTEX, 0x40)];
+    assert_eq!((hold.ns, hold.count), (10, 1));
+}
+
+#[test]
 fn a_new_thread_has_the_name_of_its_parent() {
     let mut history = History::new(BEGIN);
     let mut record = ThreadRecord {

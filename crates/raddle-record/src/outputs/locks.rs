@@ -3,7 +3,7 @@
 use super::columns::{Page, Rows, count, percent, time};
 use super::names;
 use crate::managed_locks::of_program;
-use crate::profile::{Function, Lock, Profile};
+use crate::profile::{Function, Holds, Lock, Profile};
 
 /// The most locks that are shown.
 const LOCKS: usize = 20;
@@ -41,6 +41,9 @@ pub fn text(profile: &Profile, width: usize) -> String {
         if let Some(convoy) = convoy(profile, lock) {
             out.sentence(&convoy);
         }
+        if let Some(elsewhere) = elsewhere(lock) {
+            out.sentence(&elsewhere);
+        }
         stacks(profile, lock, &mut out);
     }
     out.into_text()
@@ -52,14 +55,15 @@ fn table(profile: &Profile, out: &mut Page) {
     ];
     let mut rows = Rows::new(&heads);
     for (number, lock) in profile.locks.iter().take(LOCKS).enumerate() {
+        let held = |figure: fn(Holds) -> String| lock.holds.map_or_else(|| "-".into(), figure);
         rows.row(vec![
             time(lock.waited_ns.into()),
             time(lock.longest_wait_ns.into()),
             lock.waits.to_string(),
             lock.waiters.to_string(),
-            lock.holds.to_string(),
-            time(lock.held_ns.into()),
-            time(lock.longest_hold_ns.into()),
+            held(|holds| holds.count.to_string()),
+            held(|holds| time(holds.ns.into())),
+            held(|holds| time(holds.longest_ns.into())),
             format!("{}. {}", number + 1, name(lock)),
         ]);
     }
@@ -90,6 +94,18 @@ fn convoy(profile: &Profile, lock: &Lock) -> Option<String> {
         format!(
             "   a convoy: {:.1} threads wait for it at a time; hold it shorter, or divide it",
             waiters_at_a_time(profile, lock)
+        )
+    })
+}
+
+/// Says which part of the time waited was ended by other processes, from a percent on.
+fn elsewhere(lock: &Lock) -> Option<String> {
+    let [part, whole] = [lock.ended_elsewhere_ns, lock.waited_ns].map(u128::from);
+    (part != 0 && part * 100 >= whole).then(|| {
+        format!(
+            "   no thread of this process ended {} of the time waited: the holds before are not \
+             known",
+            percent(part, whole)
         )
     })
 }
@@ -163,9 +179,12 @@ mod tests {
             waited_ns: 3_000_000_000,
             longest_wait_ns: 40_000_000,
             waiters: 3,
-            holds: 99,
-            held_ns: 900_000_000,
-            longest_hold_ns: 10_000_000,
+            holds: Some(Holds {
+                count: 99,
+                ns: 900_000_000,
+                longest_ns: 10_000_000,
+            }),
+            ended_elsewhere_ns: 0,
             waits_at: vec![(0, 3_000_000_000)],
             held_at: vec![
                 Holder {
@@ -220,6 +239,21 @@ mod tests {
             );
             assert!(narrow.contains("waited in"), "{narrow}");
         }
+    }
+
+    #[test]
+    fn holds_that_are_not_known_are_no_number() {
+        let mut unknown = profile();
+        unknown.locks[0].holds = None;
+        unknown.locks[0].ended_elsewhere_ns = 600_000_000;
+        let text = text(&unknown, WIDTH);
+        let row = text.lines().find(|line| line.contains("1. mutex")).unwrap();
+        let columns: Vec<&str> = row.split_whitespace().collect();
+        assert_eq!(columns[2..7], ["100", "3", "-", "-", "-"], "{text}");
+        assert!(
+            text.contains("no thread of this process ended 20.0% of the time"),
+            "{text}"
+        );
     }
 
     #[test]

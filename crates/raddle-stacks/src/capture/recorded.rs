@@ -147,13 +147,13 @@ impl<'a> Camera<'a> {
     ///
     /// Python's frames are not on the stack, and both threads have gone on since. So the waker's
     /// stack has none, and the other one, which is told from others by its Python frames, is left
-    /// out.
+    /// out. That of a thread that was in the kernel for a shared word was not copied.
     pub(crate) fn numbers_of_wake(&mut self, sample: &WakeSample) -> [Option<u32>; 2] {
         let python = self.python.take();
         let waker = self.number_of_sample(sample.waker, &sample.by);
         let woken = match python {
-            Some(_) => None,
-            None => self.number_of_woken(sample),
+            None if sample.word == 0 => self.number_of_woken(sample),
+            _ => None,
         };
         self.python = python;
         [waker, woken]

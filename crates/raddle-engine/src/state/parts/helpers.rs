@@ -8,6 +8,8 @@ use raddle_sched::helper_queue::HelperQueue;
 pub(crate) struct Call {
     pub(crate) nr: u32,
     pub(crate) args: [usize; 6],
+    /// When the thread left it (time-stamp counter), while events are recorded; else 0.
+    pub(crate) left: u64,
     pub(crate) result: Cell<isize>,
     /// Time stamp ticks that the call took in the kernel.
     pub(crate) ticks: Cell<u64>,

@@ -1,5 +1,6 @@
 //! What [`crate::state::events`] keeps.
 
+use crate::state::word_wakes::WordWakes;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 use raddle_sched::{EventRing, SpinLock};
 
@@ -39,6 +40,8 @@ pub(crate) struct Recorder {
     /// wake-ups, 0 for none; and until when they are taken (CLOCK_MONOTONIC). Written by sysmon.
     pub(crate) wakes_period: AtomicU64,
     pub(crate) wakes_until_ns: AtomicU64,
+    /// See [`crate::state::word_wakes`].
+    pub(crate) words: WordWakes,
     /// Held by the one that writes to `common`.
     pub(crate) writer: SpinLock<()>,
 }
@@ -60,6 +63,7 @@ impl Recorder {
             samples_until_ns: AtomicU64::new(0),
             wakes_period: AtomicU64::new(0),
             wakes_until_ns: AtomicU64::new(0),
+            words: WordWakes::new(),
             writer: SpinLock::new(()),
         }
     }
