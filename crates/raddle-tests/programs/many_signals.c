@@ -148,3 +148,63 @@ CASE(no_more_signals_pend_than_the_limit_allows)
     IS(errno, EAGAIN);
     take_in_order(count);
 }
+
+enum { BURSTS = 100, IN_BURST = 100 };
+
+static void on_burst(int signal)
+{
+    (void)signal;
+    atomic_fetch_add(&handled, 1);
+}
+
+static atomic_int is_over;
+
+/* Makes children that share its memory: the kernel gives the signals to the parent after that. */
+static void *make_children(void *argument)
+{
+    while (!atomic_load(&is_over)) {
+        pid_t child = vfork();
+        if (child == 0) {
+            _exit(0);
+        }
+        CHECK(child > 0);
+        while (waitpid(child, NULL, 0) < 0) {
+            IS(errno, EINTR);
+        }
+    }
+    return argument;
+}
+
+CASE(no_burst_is_lost_while_a_thread_makes_children_that_share_memory)
+{
+    struct sigaction action = {.sa_handler = on_burst, .sa_flags = SA_RESTART};
+    GET(sigaction(SIGRTMIN, &action, NULL));
+    int asks[2];
+    char byte = 0;
+    GET(pipe(asks));
+    pid_t parent = getpid(), sender = GET(fork());
+    if (sender == 0) {
+        close(asks[1]);
+        while (read(asks[0], &byte, 1) == 1) {
+            for (int i = 0; i < IN_BURST; i++) {
+                while (sigqueue(parent, SIGRTMIN, (union sigval){.sival_int = i}) != 0) {
+                    usleep(100);
+                }
+            }
+        }
+        _exit(0);
+    }
+    close(asks[0]);
+    pthread_t maker = start(make_children, NULL);
+    for (int burst = 1; burst <= BURSTS; burst++) {
+        IS(write(asks[1], &byte, 1), 1);
+        while (atomic_load(&handled) < burst * IN_BURST) {
+            usleep(200);
+        }
+    }
+    atomic_store(&is_over, 1);
+    join(maker);
+    close(asks[1]);
+    IS(waitpid(sender, NULL, 0), sender);
+    IS(atomic_load(&handled), BURSTS * IN_BURST);
+}

@@ -110,6 +110,7 @@ mod many {
         ten_thousand_signals_pend,
         no_more_signals_pend_than_the_limit_allows,
         a_handler_gets_values_in_order_while_more_come,
+        no_burst_is_lost_while_a_thread_makes_children_that_share_memory,
     }
 }
 

@@ -12,6 +12,7 @@ use crate::state::parts::quantum_timer::QuantumTimer;
 use crate::state::parts::timing::Timing;
 use crate::state::process::PROCESS;
 use crate::state::samples::{SampleRing, Wanted};
+use crate::state::signals::Inbox;
 use crate::state::thread::Thread;
 use crate::state::wakers::Wakes;
 use core::cell::Cell;
@@ -20,11 +21,10 @@ use core::ptr::{null_mut, with_exposed_provenance_mut};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use raddle_arch::Context;
 use raddle_inspect::{CarrierOffsets, WAIT_KINDS};
-use raddle_sched::arrivals::Arrivals;
 use raddle_sched::policy::Backlog;
 use raddle_sched::wake::WakeWord;
 use raddle_sched::{EventRing, RunQueue};
-use raddle_sys::abi::{CloneArgs, SigInfo};
+use raddle_sys::abi::CloneArgs;
 use raddle_sys::{mem, nr};
 
 /// The activity of a carrier, as sysmon and inspection see it.
@@ -38,9 +38,6 @@ pub enum CarrierState {
     Ended = 3,
 }
 
-/// Signals that may have arrived on a carrier and not be routed. The handler that makes them so
-/// many closes the carrier: see [`Carrier::closed`].
-const ARRIVALS: usize = 32;
 /// Bytes of a carrier's own stack.
 pub const STACK_SIZE: usize = 64 * 1024;
 /// The signal that makes a carrier look whether it is to preempt (glibc's SIGCANCEL, which its
@@ -260,7 +257,7 @@ pub struct Carrier {
     /// Runnable green threads.
     pub queue: RunQueue,
     /// Signals that arrived here and that aren't routed yet.
-    pub arrivals: Arrivals<SigInfo, ARRIVALS>,
+    pub arrivals: Inbox,
     pub(crate) delays: Counts,
     /// See [`crate::state::events`].
     pub(crate) events: EventRing,

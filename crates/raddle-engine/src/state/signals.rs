@@ -2,8 +2,10 @@
 //! [`raddle_sched::signals`] with the kernel's details. The user-mode kernel decides what signals
 //! mean.
 
+mod inbox;
 mod list;
 
+pub use inbox::Inbox;
 pub use list::SignalList;
 pub use raddle_sched::queues::{CommonSignals, PendingSignals};
 pub use raddle_sched::records::{Addressee, Details, Form, RECORDS as RECORDS_MAX};

@@ -328,9 +328,8 @@ fn record(carrier: &Carrier, info: &SigInfo) {
         if let Some(info) = stops::arrives(info) {
             carrier.arrivals.push(&info);
         }
-    } else if info.signo as usize != POKE && !carrier.arrivals.push(info) && timers::is_libcs(info)
-    {
-        timers::miss(info);
+    } else if info.signo as usize != POKE {
+        carrier.arrivals.push(info);
     }
     carrier.attention.store(1, Ordering::Relaxed);
 }

@@ -6,8 +6,7 @@
 //! waits to be taken, as in the kernel, which here believes that the program took it long ago.
 //!
 //! libc's signal for timers is the one that preempts, which no kernel thread of the runtime blocks.
-//! So it comes to helpers, too, and to carriers that have no room for another signal: see
-//! [`Missed`].
+//! So it comes to helpers, too: see [`Missed`].
 
 use super::bit;
 use crate::frame::{Frame, Outcome};
@@ -86,8 +85,8 @@ fn add(id: u32, tid: u32, value: u64) -> bool {
     free.is_some()
 }
 
-/// An expiry that a handler could neither record nor block: the kernel has sent [`LIBC_TIMER`]. The
-/// next carrier that routes signals takes it from here. All zero for none.
+/// An expiry that has come to a helper: the kernel has sent [`LIBC_TIMER`]. The next carrier that
+/// routes signals takes it from here. All zero for none.
 struct Missed {
     /// The timer's, as in [`Row`].
     key: AtomicU32,
