@@ -6,8 +6,8 @@
 //! one can't; and it never blocks the signal that preempts, which is that of libc's timers, too.
 //! What comes then goes to *pages*, which the handler maps.
 //!
-//! 1. The handler, which nothing interrupts, appends to the newest page, if there is one or the ring
-//!    is full.
+//! 1. The handler, which nothing interrupts, appends to the newest page, if there is one or the
+//!    ring is full.
 //! 2. The carrier empties the ring, and then takes all pages at once. From that moment on the
 //!    handler uses the ring again.
 //! 3. What was taken is older than what is in the ring.
