@@ -33,6 +33,9 @@ pub(crate) struct Sequence {
     /// The clock goes on from reading to reading.
     goes_on: bool,
     told_ns: u64,
+    /// The time of the last event that was told. The clock has another rate in each reading, and an
+    /// event that is told late would get a time before that one's.
+    last_ns: u64,
 }
 
 impl Sequence {
@@ -43,6 +46,7 @@ impl Sequence {
             clock,
             goes_on: true,
             told_ns,
+            last_ns: 0,
         }
     }
 
@@ -81,15 +85,16 @@ impl Sequence {
             None if reading.is_last => u64::MAX,
             None => now,
         };
-        let clock = self.clock;
-        self.told_ns = clock.boot_ns(up_to.min(now));
+        let (clock, last_ns) = (self.clock, &mut self.last_ns);
         self.order.tell(up_to, |lane, event| {
+            *last_ns = clock.boot_ns(event.stamp).max(*last_ns);
             each(&Timed {
-                boot_ns: clock.boot_ns(event.stamp),
+                boot_ns: *last_ns,
                 lane,
                 event,
             });
         });
+        self.told_ns = clock.boot_ns(up_to.min(now)).max(*last_ns);
     }
 
     /// Returns the time up to which all events were told, by CLOCK_BOOTTIME.
@@ -122,6 +127,29 @@ mod tests {
             arg: 0,
         };
         event.words()
+    }
+
+    #[test]
+    fn times_of_what_is_told_late_do_not_fall_from_reading_to_reading() {
+        const MS: u64 = 1_000_000;
+        let clock = Clock::between(moment(0, 0), moment(10 * MS, 10 * MS));
+        let mut sequence = Sequence::new(clock, 0);
+        let mut told = Vec::new();
+        // The second reading has seen the clock late, and tells what is older than it.
+        for (stamp, done) in [
+            (15 * MS, moment(20 * MS, 20 * MS)),
+            (15 * MS + 10, moment(30 * MS, 31 * MS)),
+        ] {
+            let reading = Reading {
+                begun: done,
+                done,
+                read_to: Some(stamp),
+                is_last: false,
+            };
+            sequence.add(Lane::Carrier(0), words(stamp));
+            sequence.tell(&reading, |timed| told.push(timed.boot_ns));
+        }
+        assert!(told.len() == 2 && told[0] <= told[1], "{told:?}");
     }
 
     /// The rate of the counter is known with an error, which grows with the distance.
