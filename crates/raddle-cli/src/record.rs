@@ -4,6 +4,7 @@ mod bound;
 mod chooser;
 mod cpu_clock;
 pub(crate) mod formats;
+mod idle;
 mod locks;
 pub(crate) mod locks_command;
 mod mappings;

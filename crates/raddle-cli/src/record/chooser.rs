@@ -1,5 +1,6 @@
 //! Which stacks of waiting threads are read: as many as cost a quarter of a percent of a CPU, by
-//! lot. A higher frequency raises this part in proportion. Costs are CPU time: by the clock a stack
+//! lot, or two percent where a CPU has nothing else to do. A higher frequency raises this part in
+//! proportion. Costs are CPU time: by the clock a stack
 //! costs what others compute meanwhile, too, so that fewer were read the busier the machine was.
 
 use std::time::{Duration, Instant};
@@ -8,6 +9,8 @@ use raddle_inspect::Lots;
 
 /// The part of a CPU that reading may take at the usual frequency, and at any.
 const PART: f64 = 0.0025;
+/// It may take so many times that part where a CPU is idle.
+const TIMES_IDLE: f64 = 8.0;
 const PART_MOST: f64 = 0.2;
 const USUAL_HZ: f64 = 99.0;
 /// What may be spent at once: the first look at the threads of a process, and bursts.
@@ -22,6 +25,7 @@ const FIRST_COST: f64 = 10e-6;
 /// See the module.
 pub(super) struct Chooser {
     part: f64,
+    is_idle: bool,
     /// Seconds that may be spent.
     left: f64,
     filled: Instant,
@@ -34,7 +38,8 @@ impl Chooser {
     pub(super) fn new(seed: u64, frequency: u32) -> Chooser {
         let times = (f64::from(frequency) / USUAL_HZ).max(1.0);
         Chooser {
-            part: (PART * times).min(PART_MOST),
+            part: PART * times,
+            is_idle: false,
             left: BURST.as_secs_f64(),
             filled: Instant::now(),
             cost: FIRST_COST,
@@ -48,10 +53,16 @@ impl Chooser {
         let passed = now.duration_since(self.filled).as_secs_f64();
         self.filled = now;
         let most = self.left.max(BURST.as_secs_f64());
-        self.left = (self.left + passed * self.part).min(most);
+        let times = if self.is_idle { TIMES_IDLE } else { 1.0 };
+        self.left = (self.left + passed * (self.part * times).min(PART_MOST)).min(most);
         // A look without a chance would leave out what threads do just then.
         let affordable = (self.left / self.cost).max(LEAST_STACKS);
         (affordable / count.max(1) as f64).min(1.0)
+    }
+
+    /// A CPU has nothing else to do from now on, or has.
+    pub(super) fn set_idle(&mut self, is_idle: bool) {
+        self.is_idle = is_idle;
     }
 
     /// The recording is over: what is read from now on is no burden of it.
@@ -108,6 +119,19 @@ mod tests {
         chooser.spent(BURST);
         assert!(!chooser.can_afford_one());
         assert!(chooser.chance(1000) < 0.5);
+    }
+
+    #[test]
+    fn more_is_spent_where_a_cpu_is_idle() {
+        let refilled = |is_idle| {
+            let mut chooser = Chooser::new(7, 99);
+            chooser.set_idle(is_idle);
+            chooser.spent(BURST);
+            std::thread::sleep(Duration::from_millis(20));
+            chooser.chance(1000);
+            chooser.left
+        };
+        assert!(refilled(true) > 0.02 * 0.02 && refilled(true) > 2.0 * refilled(false));
     }
 
     #[test]

@@ -37,6 +37,7 @@ use raddle_stacks::{
 use super::bound::Bound;
 use super::chooser::Chooser;
 use super::cpu_clock::CpuClock;
+use super::idle::Idle;
 use super::mappings::Mappings;
 use super::sitting::Sitting;
 use crate::failure::Failure;
@@ -102,6 +103,7 @@ pub(super) struct Recorder {
     /// What threads waited for, with names.
     pub objects: Objects,
     chooser: Chooser,
+    idle: Idle,
     pub interval: Duration,
     pub begin: Moment,
     pub end: Moment,
@@ -179,6 +181,7 @@ impl Recorder {
             over: None,
             objects: Objects::new(pid),
             chooser: Chooser::new(begin.stamp, frequency),
+            idle: Idle::new(),
             interval,
             begin,
             end: begin,
@@ -293,6 +296,7 @@ impl Recorder {
             }
             if self.looked.elapsed() >= LOOK {
                 self.looked = now;
+                self.chooser.set_idle(self.idle.is_there());
                 self.series.forget_ended();
                 self.series.set_prompt(reader.must_be_prompt());
                 self.name_threads();
